@@ -16,11 +16,11 @@ func TestReadyPoliciesHaveABound(t *testing.T) {
 	var c policyCache
 	for i := range 10 * policiesMax {
 		limits := []hybrid.Limit{hybrid.PerHour(int64(1 + i))}
-		p := c.of("name", limits, 429)
-		testkit.Check(t, c.of("name", limits, 429) == p, "what was just made is not kept")
+		p := c.policiesFor("name", limits, 429)
+		testkit.Check(t, c.policiesFor("name", limits, 429) == p, "what was just made is not kept")
 		kept := len(*c.ready.Load()) + len(c.others)
 		testkit.Check(t, kept <= 2*policiesMax+1, "%d policies are kept", kept)
-		testkit.Check(t, c.of("other", limits, 429).list[0].names[0] == "other", "the name is that of another rule")
+		testkit.Check(t, c.policiesFor("other", limits, 429).list[0].names[0] == "other", "the name is that of another rule")
 	}
 }
 
@@ -32,7 +32,7 @@ func TestPoliciesAreSeldomCopied(t *testing.T) {
 		asked, copied, ready := 0, 0, c.ready.Load()
 		for range 10 {
 			for i := range kinds {
-				c.of("name", []hybrid.Limit{hybrid.PerHour(int64(1 + i))}, 429)
+				c.policiesFor("name", []hybrid.Limit{hybrid.PerHour(int64(1 + i))}, 429)
 				asked++
 				if now := c.ready.Load(); now != ready {
 					ready, copied = now, copied+len(*now)
@@ -52,9 +52,9 @@ func TestPoliciesThatHaveBecomeReady(t *testing.T) {
 	limits := []hybrid.Limit{hybrid.PerHour(1)}
 	key := policyKey{name: "name"}
 	copy(key.limits[:], limits)
-	p := c.of("name", limits, 429)
+	p := c.policiesFor("name", limits, 429)
 	for range 3 { // each has looked before it was ready
-		testkit.Check(t, c.find(key, limits, 429) == p, "made twice")
+		testkit.Check(t, c.findOrMake(key, limits, 429) == p, "made twice")
 	}
 }
 

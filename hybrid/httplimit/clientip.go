@@ -11,29 +11,29 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
-// ClientIP returns the address of the client as the key; an IPv6 /64 counts as one address. trusted are
-// the addresses of all proxies in front of this server, whose X-Forwarded-For is believed. Without any
-// it is the address that the connection comes from. ClientIP is ClientAddress with its defaults.
+// ClientIP returns the address of the client as the key. An IPv6 /64 counts as one address. trusted are the
+// addresses of all proxies in front of this server; their X-Forwarded-For is believed. Without proxies the
+// key is the address of the connection. ClientIP is ClientAddress with its defaults.
 func ClientIP(trusted ...netip.Prefix) KeyFunc { return ClientAddress{Trusted: trusted}.Key() }
 
-// ClientAddress configures ClientIP. Its zero value takes the address that the connection comes from.
+// ClientAddress configures ClientIP. Its zero value uses the address of the connection.
 type ClientAddress struct {
 	// Trusted are the addresses of all proxies in front of this server. They must append the sender's address
-	// to X-Forwarded-For for each request: a field that is passed on unchanged has the client's own claim. If
-	// there are any, a connection by a Unix socket counts as one from a proxy.
+	// to X-Forwarded-For for each request, because a field that is passed on unchanged has the client's own
+	// claim. If Trusted is not empty, a connection by a Unix socket counts as a proxy's.
 	Trusted []netip.Prefix
-	// IPv6Bits and IPv4Bits are the leading bits of an address that identify a client: up to 128 and
-	// 32. 0 means 64 of IPv6, as one customer commonly has a whole /64, and 32 of IPv4. A network that
-	// translates its clients' addresses (NAT64) uses one /64, so it counts as one client.
+	// IPv6Bits and IPv4Bits are the leading bits of an address that identify a client, up to 128 and 32. 0
+	// means 64 for IPv6, as one customer commonly has a whole /64, and 32 for IPv4. A network that translates
+	// addresses (NAT64) counts as one client, because it uses one /64.
 	IPv6Bits, IPv4Bits int
 }
 
-// Key returns the KeyFunc. A key is the client's address as text, or its prefix if fewer bits count,
-// such as "192.0.2.7" or "2001:db8:1:2::/64". Equal clients have equal keys in any spelling.
+// Key returns the KeyFunc. A key is the client's address as text, or its prefix if fewer bits count, such as
+// "192.0.2.7" or "2001:db8:1:2::/64". Equal addresses have equal keys in any spelling.
 //
-// The field is read from the right, and only if the connection comes from a trusted proxy. The first
-// address that is not trusted is the client. If a proxy gives no address, because it hides it or
-// because the request began there, the client is that proxy.
+// The KeyFunc reads X-Forwarded-For only if the connection comes from a trusted proxy, and from the right.
+// The first address that is not trusted is the client. If a proxy gives no address, because it hides it or
+// the request began there, that proxy is the client.
 //
 // The KeyFunc returns an error that wraps ErrNoKey if the connection has no address. Key panics if a field of
 // a is out of range.
@@ -53,7 +53,7 @@ func (a ClientAddress) Key() KeyFunc {
 			a.IPv6Bits, a.IPv4Bits))
 	}
 	return func(r *http.Request) (string, error) {
-		h, err := a.of(r)
+		h, err := a.client(r)
 		if err != nil {
 			return "", err
 		}
@@ -61,8 +61,8 @@ func (a ClientAddress) Key() KeyFunc {
 	}
 }
 
-// of returns the client of a request.
-func (a *ClientAddress) of(r *http.Request) (admission.Address, error) {
+// client returns the address of the client of a request.
+func (a *ClientAddress) client(r *http.Request) (admission.Address, error) {
 	peer, ok := admission.ParseAddress(r.RemoteAddr)
 	local := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // a Unix socket
 	switch {
@@ -78,7 +78,7 @@ func (a *ClientAddress) of(r *http.Request) (admission.Address, error) {
 	return client, nil
 }
 
-// walk follows a request back from peer, which is trusted, to the first one that is not.
+// walk follows the proxies of a request, from the trusted peer back to the first address that is not trusted.
 func (a *ClientAddress) walk(peer admission.Address, lines []string) admission.Address {
 	for _, line := range slices.Backward(lines) {
 		for line = trimEnd(line); line != ""; {
@@ -96,7 +96,7 @@ func (a *ClientAddress) walk(peer admission.Address, lines []string) admission.A
 	return peer
 }
 
-// trimEnd cuts white space, and commas around empty elements, after an element.
+// trimEnd cuts white space and commas, which surround empty elements, from the end of line.
 func trimEnd(line string) string { return strings.TrimRight(line, " \t,") }
 
 func (a *ClientAddress) trusts(addr netip.Addr) bool {

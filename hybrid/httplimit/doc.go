@@ -1,20 +1,20 @@
-// Package httplimit limits the rate of HTTP requests with limiters of package hybrid: of those that
-// a server gets (Middleware), and of those that a client sends (RoundTripper).
+// Package httplimit limits the rate of HTTP requests with limiters of package hybrid. Middleware limits the
+// requests that a server gets, RoundTripper those that a client sends.
 //
-// # Which function do I want
+// # Choosing a function
 //
-//   - Middleware limits a handler, or a whole mux, by one limiter and one KeyFunc; Also adds further
-//     limits, of which all or none take their tokens: everybody's, a customer's and a route's, in any order.
+//   - Middleware limits a handler, or a whole mux, by one limiter and one KeyFunc. Also adds limits, such as
+//     one for all requests, a customer's and a route's. A request takes its tokens from all of them or from
+//     none.
 //   - Select is Middleware with rules that depend on the request, such as on its route. Package
 //     httplimit/rules reads such rules from a file.
 //   - RoundTripper makes the requests of an http.Client wait until they may be sent.
 //
-// A KeyFunc returns the key that a request counts for. There is no default, since a wrong one is worse
-// than none: ClientIP for the address of the client, Header for a field that a gateway in front of this
-// server has checked, such as a user or an API key, Pattern and Path for the requested resource, OneKey for
-// all requests together. FirstOf returns the first key that there is, such as a customer's, or else the
-// address. Combine makes one key of several, such as "this user on this route". Your own function can be
-// a KeyFunc too.
+// A KeyFunc returns the key that a request counts for. There is no default, because a wrong key is worse than
+// none. ClientIP returns the address of the client. Header returns a field that a gateway in front of this
+// server has checked, such as a user or an API key. Pattern and Path return the requested resource, and
+// OneKey one key for all requests. FirstOf returns the first key that exists, Combine one key made of
+// several. Your own function can be a KeyFunc too.
 //
 // # What about my proxies
 //
@@ -30,35 +30,33 @@
 //
 // # What an answer says
 //
-// In an answer to a request that is admitted or denied, RateLimit-Policy names all limits of its keys, and
-// RateLimit the one that binds, in the form of draft-ietf-httpapi-ratelimit-headers-10 (the next one, -11 of
-// 2026-05-23, is not followed yet):
+// An answer names all limits of the request's keys in RateLimit-Policy, and the limit that binds in
+// RateLimit. The form is that of draft-ietf-httpapi-ratelimit-headers-10 (version -11 of 2026-05-23 is not
+// followed yet):
 //
 //	RateLimit-Policy: "default";q=100;w=60
 //	RateLimit: "default";r=50;t=30
 //
-// The fields promise no more than there is: q tokens are available in any w seconds, whatever was taken
-// before, for a client that is alone with the key. q is the burst and w the time in which it fills, so a
-// client that never takes more in w seconds is never denied. For a burst that fills within a second, q is
-// the tokens of one second. r is the tokens left, and t the seconds until all are back; in a denial, and
-// with no tokens left, until there are enough for one request. Unlimited is not mentioned. An answer to a
-// request that only Policy.Shadow or Policy.Fallback has admitted has no such fields, and an answer of a
-// Limiter with Policy.Headroom has no RateLimit-Policy.
+// A client that is alone with the key can take q tokens in any w seconds, whatever it took before. q is the
+// burst and w the time in which the burst fills; if that is less than a second, q is the tokens of one
+// second. r is the number of tokens left. t is the number of seconds until all tokens are back, or, in a
+// denial or without tokens, until there are enough for one request. Unlimited is not mentioned. A request
+// that only Policy.Shadow or Policy.Fallback admits has no such fields, and a Limiter with Policy.Headroom
+// has no RateLimit-Policy.
 //
-// For a sliding window or a calendar, q is its tokens and w its length. A used token comes back to a
-// sliding window after w and a 60th of that at most, and t is the time until all of them are back at the
-// latest; for a calendar t is the time until its boundary.
+// For a sliding window or a calendar, q is its tokens and w its length. A used token returns to a sliding
+// window after w and at most a 60th more, and t is the longest time until all tokens are back. For a calendar
+// t is the time until its boundary.
 //
-// A handler inside another one adds its limits to both fields, so limiters of different Config.Name tell them
-// apart. A httputil.ReverseProxy adds those of its upstream, unless RemoveFields is its ModifyResponse.
+// A handler inside another adds its limits to both fields; different Config.Names distinguish them. A
+// httputil.ReverseProxy adds the fields of its upstream, unless RemoveFields is its ModifyResponse.
 //
-// A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: a client that waits
-// that long and is alone with the key is admitted. Retry-After is missing if the limit is Blocked. In an
-// outage Policy.Fallback decides: by default requests are admitted, without such fields, as far as the local
-// share goes, and then answered with 503. A failing limiter is 503, also if a fallback without the store
-// denies: the request may be within its limit.
+// A denial has the status 429, a problem of type quota-exceeded and Retry-After in whole seconds. A client
+// that waits that long and is alone with the key is admitted. Retry-After is missing if the limit is Blocked.
+// In an outage Policy.Fallback decides: by default it admits requests by the local share, without such
+// fields, and answers others with 503, because they may be within their limit. A failing limiter also answers
+// 503.
 //
-// A request that no wait helps has no Retry-After, and a status that clients do not retry: 413 if it costs
-// more than the burst, 411 if its cost depends on a length that it does not give, 400 if it has no key or a
-// cost below 0.
+// If no wait helps, Retry-After is missing and clients do not retry the status: 413 if the cost exceeds the
+// burst, 411 if the cost depends on a missing length, 400 for a missing key or a negative cost.
 package httplimit

@@ -21,13 +21,12 @@ type Rule struct {
 	Name    string
 	Limiter *hybrid.Limiter // required
 	Key     KeyFunc         // required
-	Class   int             // of the limiter's Config.Priorities
+	Class   int             // class of the limiter's Config.Priorities
 }
 
-// Middleware returns a function that wraps a handler. It calls the handler for requests that limiter admits
+// Middleware returns a function that wraps a handler. It calls the handler for requests that limiter admits,
 // and answers others with 429 and Retry-After. Each answer has fields about the limit. Options change all of
-// this.
-// Goroutines may share the result. Middleware panics if limiter or key is nil.
+// this. Goroutines may share the result. Middleware panics if limiter or key is nil.
 func Middleware(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(http.Handler) http.Handler {
 	s := newSettings(options)
 	rules := s.rulesOf(limiter, key)
@@ -38,18 +37,18 @@ func Middleware(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(ht
 
 // Selection has the rules of one request.
 type Selection struct {
-	// Rules are only read, and may be the same slice each time. An empty list does not limit the request.
+	// Rules are read-only, so every Selection may share a slice. An empty list does not limit the request.
 	Rules []Rule
-	// Cost is how many tokens the request takes of every rule, or of none. 0 takes none.
+	// Cost is the number of tokens that the request takes of every rule, or of none. 0 takes none.
 	Cost int64
-	// Done, if set, runs once when the request is decided and needs its Limiters no longer, before it is
-	// handled.
+	// Done, if set, runs once after the decision and before the handler. The Selection needs its Limiters
+	// until then.
 	Done func()
 }
 
-// Select is Middleware with rules that depend on the request: rules returns them for each one. Its error is
-// treated as that of a request without a key; see OnError. The options Also, Cost and Class have no
-// effect. Select panics if rules is nil.
+// Select is Middleware with rules that depend on the request. rules returns the Selection of each request;
+// OnError handles its error like a missing key. The options Also, Cost and Class have no effect. Select
+// panics if rules is nil.
 func Select(rules func(*http.Request) (Selection, error), options ...Option) func(http.Handler) http.Handler {
 	if rules == nil {
 		panic("httplimit: Select needs a function")
@@ -162,10 +161,10 @@ func (rule *Rule) keyOf(r *http.Request) (string, error) {
 	return admission.KeyOf(ErrNoKey, rule.Key, r)
 }
 
-// policiesOf returns the policies of a rule whose key has these limits. If they are unknown, it returns that
-// of the limit behind the decision, where that is this key's. A process that admits a request of cost 0 and
-// has not heard from the store knows neither. A class cannot use all of a burst, nor can a limiter with
-// Headroom, so RateLimit-Policy is empty for them.
+// policiesOf returns the policies of a rule whose key has these limits. Without limits it returns the policy
+// of the limit in the Result if that is for this key. A process without a reply that admits a request of cost
+// 0 knows neither. RateLimit-Policy is empty for a class, and for a limiter with Headroom, because they
+// cannot use all of a burst.
 func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:
@@ -174,7 +173,7 @@ func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *h
 	default:
 		return &policies{}
 	}
-	ps := h.made.of(cmp.Or(rule.Name, nameOf(rule.Limiter)), limits, h.status)
+	ps := h.made.policiesFor(cmp.Or(rule.Name, nameOf(rule.Limiter)), limits, h.status)
 	if rule.Class > 0 || rule.Limiter.Headroom() > 0 {
 		return &policies{list: ps.list}
 	}
@@ -184,8 +183,8 @@ func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *h
 // nameOf names a rule without a Name.
 func nameOf(l *hybrid.Limiter) string { return cmp.Or(l.Name(), "default") }
 
-// respond sets the fields about a decision. It answers a request that is denied and returns errAnswered
-// then. Its other errors mean that the request is undecided.
+// respond sets the fields about a decision. It answers a denied request and then returns errAnswered. Another
+// error means that the request is undecided.
 func (h *handler) respond(
 	w http.ResponseWriter, r *http.Request, ps *policies, result *hybrid.Result, err error,
 ) error {
@@ -193,18 +192,18 @@ func (h *handler) respond(
 	wait := result.RetryAfter
 	switch {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
-		h.setPolicy(fields, ps) // which has the burst
+		h.setPolicy(fields, ps) // shows the burst
 		return err
 	case err != nil:
 		return err
 	case result.Shadowed:
-		return nil // a client must not see a limit that is only tried
+		return nil // a client must not see a shadow limit
 	case result.Limit.Equal(hybrid.Blocked):
 		wait = 0
 	case admission.Failed(*result):
 		return fmt.Errorf("%w; Policy.Fallback denies the request", &outage{result.RetryAfter})
 	}
-	promised := result.Source != hybrid.SourceFallback // which does not keep the limit's promise
+	promised := result.Source != hybrid.SourceFallback // a fallback does not keep the promise of the limit
 	if promised && p != nil && !p.limit.Equal(hybrid.Unlimited) {
 		h.setState(fields, ps, p, result, wait)
 	} else {
@@ -231,16 +230,16 @@ func (o *outage) RetryAfter() time.Duration { return o.retryAfter }
 
 // Denial describes the denial of a request above a limit.
 type Denial struct {
-	Result hybrid.Result // the decision by the limit that binds
+	Result hybrid.Result // decision by the limit that binds
 	// Policies are the names of the limits that denied, as in RateLimit-Policy. They are read-only.
 	Policies []string
-	// RetryAfter is the field of that name, in whole seconds; 0 if the limit is Blocked.
+	// RetryAfter is the field Retry-After, in whole seconds; 0 if the limit is Blocked.
 	RetryAfter time.Duration
 }
 
 var problemContent = []string{"application/problem+json"}
 
-// deny answers a request above the limit p; nil if that is unknown.
+// deny answers a request above the limit p. p is nil if the limit is unknown.
 func (h *handler) deny(
 	w http.ResponseWriter, r *http.Request, p *policy, result *hybrid.Result, wait time.Duration,
 ) {
@@ -264,7 +263,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 	if !h.onError(w, r, err) {
 		return false
 	}
-	// A client could ask for too much, or go away, to be admitted.
+	// Otherwise a client could get admitted by asking for too much, or by leaving.
 	if admission.NeverServed(err) || r.Context().Err() != nil {
 		return WriteError(w, r, err)
 	}
@@ -272,7 +271,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 	return true
 }
 
-// setRetry sets Retry-After for an error that may pass.
+// setRetry sets Retry-After unless err is permanent.
 func setRetry(fields http.Header, err error) {
 	if !admission.NeverServed(err) && !errors.Is(err, ErrNoKey) {
 		setRetryAfter(fields, max(time.Second, hybrid.RetryAfter(err)))
@@ -282,15 +281,15 @@ func setRetry(fields http.Header, err error) {
 // plain has the settings of a Middleware without options.
 var plain = &handler{settings: newSettings(nil)}
 
-// WriteDenial answers a request as a Middleware without options does, in a handler that takes or reserves the
-// tokens itself. denied is the Result of a Reservation that is not OK, or that of Take. The answer is 429
-// with RateLimit and Retry-After, or 503 if a fallback has denied. The text of the limit, such as "100/m", is
-// its name, and RateLimit-Policy is left out: the Result does not say what else limits the key. WriteError
-// answers an error of Reserve or Take.
+// WriteDenial answers a denied request like a Middleware without options. It is for a handler that takes or
+// reserves the tokens itself. denied is the Result of Take or of a Reservation that is not OK. The answer is
+// 429 with RateLimit and Retry-After, or 503 after a denial by a fallback. The text of the limit, such as
+// "100/m", is its name. RateLimit-Policy is missing, because the Result has only one limit of the key.
+// WriteError answers an error of Reserve or Take.
 func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
 	ps := &policies{}
 	if denied.Limit.Tokens > 0 {
-		ps = plain.made.of(denied.Limit.String(), []hybrid.Limit{denied.Limit}, plain.status)
+		ps = plain.made.policiesFor(denied.Limit.String(), []hybrid.Limit{denied.Limit}, plain.status)
 		ps = &policies{list: ps.list}
 	}
 	denied.OK, denied.Shadowed = false, false
@@ -299,12 +298,11 @@ func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
 	}
 }
 
-// WriteError answers an undecided request as a handler without OnError does, and returns false. An OnError
-// calls it for the errors that it leaves alone, and a handler for those of its own Reserve or Take. The
-// status is
+// WriteError answers an undecided request like a handler without OnError, and returns false. An OnError calls
+// it for other errors, and a handler for errors of its own Reserve or Take. The status is
 //
 //   - 413 (Content Too Large) if err wraps hybrid.ErrExceedsBurst,
-//   - 411 (Length Required) if err wraps hybrid.ErrInvalidN and the length of the request is not known,
+//   - 411 (Length Required) if err wraps hybrid.ErrInvalidN and the length of the request is unknown,
 //   - 400 (Bad Request) if err wraps ErrNoKey, hybrid.ErrInvalidN or hybrid.ErrInvalidKey,
 //   - 503 (Service Unavailable) with Retry-After otherwise.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) (admit bool) {

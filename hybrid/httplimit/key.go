@@ -8,10 +8,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
-// KeyFunc returns the key that a request counts for, as hybrid.Config.LimitsFor and Events get it. Equal keys
-// of one limiter share a bucket, so use one kind of keys for a limiter, or FirstOf. An error or an empty key
-// is answered with 400. OnError gets an error of your own wrapped together with ErrNoKey, so it asks
-// errors.Is for your own one first. Goroutines share a KeyFunc.
+// KeyFunc returns the key that a request counts for. hybrid.Config.LimitsFor, SetLimits and Events use the
+// same text. Equal keys of one limiter share a bucket, so use one kind of keys for a limiter, or FirstOf. A
+// request with an error or an empty key is answered with 400. OnError gets an error that wraps both ErrNoKey
+// and the error of the KeyFunc. Goroutines share a KeyFunc.
 type KeyFunc func(*http.Request) (string, error)
 
 // ErrNoKey is wrapped by the error of a request without a key.
@@ -20,12 +20,12 @@ var ErrNoKey = errors.New("httplimit: request has no key")
 // OneKey returns the same key, "all", for all requests.
 func OneKey(*http.Request) (string, error) { return "all", nil }
 
-// Header returns the value of a field of the request. Use it for fields that a gateway has checked, as a
-// client can write any value. A missing or empty field is an error that wraps ErrNoKey. Several fields are an
-// error that does not, so FirstOf does not go on: their origin is unknown.
+// Header returns the value of a field of the request. A client can write any value, so use it for fields that
+// a gateway has checked. A missing or empty field is an error that wraps ErrNoKey. Several fields are an
+// error that does not wrap it, so FirstOf ends the search: their origin is unknown.
 //
-// A value that is an IP address, with or without a port, as of CF-Connecting-IP or X-Real-IP, has the key
-// that ClientIP gives it: an IPv6 /64 counts as one address.
+// An IP address as value, with or without a port, such as in CF-Connecting-IP or X-Real-IP, has the key of
+// ClientIP: an IPv6 /64 counts as one address.
 func Header(name string) KeyFunc {
 	canonical := http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, error) {
@@ -41,8 +41,8 @@ func Header(name string) KeyFunc {
 }
 
 // Pattern returns the pattern of http.ServeMux that the request matched. It limits the handlers of the mux,
-// as in mux.Handle("GET /orders", limit(orders)). Around the mux itself it is an error, as no pattern has
-// matched yet. The mux's own answers, 404 and 405, have no limit then.
+// as in mux.Handle("GET /orders", limit(orders)). Around the mux itself it returns an error, because no
+// pattern has matched yet. The mux's own answers, 404 and 405, then have no limit.
 func Pattern(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", fmt.Errorf("%w: no http.ServeMux pattern has matched it", ErrNoKey)
@@ -62,17 +62,18 @@ func Path(wildcard string) KeyFunc {
 	}
 }
 
-// FirstOf returns the key of the first of keys that has one, such as a customer's, or else the address. It
-// begins with the place of that KeyFunc and a colon, as "0:" or "1:", so that one kind of keys never meets
-// another. An empty key and an error that wraps ErrNoKey go on to the next; any other error ends the search.
+// FirstOf returns the key of the first KeyFunc in keys that has one, such as a customer's key or else the
+// address. The key begins with the index of that KeyFunc and a colon, such as "0:acme", so that different
+// kinds of keys never meet. After an empty key or an error that wraps ErrNoKey the next KeyFunc runs; any
+// other error ends the search.
 //
-// A KeyFunc before the last one must return authenticated keys, and another error than ErrNoKey for a key
-// that it does not know: a client that may invent a key has a new bucket for each request. FirstOf panics
-// without keys.
+// A KeyFunc before the last must return authenticated keys, and for an unknown key an error other than
+// ErrNoKey: otherwise a client could invent a key with a new bucket for each request. FirstOf panics without
+// keys.
 func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
 // Combine makes one key of several, such as "this user on this route". Different parts make different keys,
-// for any bytes, in a form that is not to be read: where routes have different limits, give each route a
-// limiter. An empty part, or an error, is an error. For several limits that must all admit a request, each
-// with its own key, see Also. Combine panics without keys.
+// for any bytes. No program should read the parts back: if routes have different limits, give each route a
+// limiter. An empty part, or an error, is an error. Also is for several limits that must all admit a request,
+// each with its own key. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }

@@ -24,19 +24,19 @@ type settings struct {
 	fields  FieldSet
 	pauseOn []int
 
-	made policyCache // shared by all handlers, as some routers wrap theirs anew for each request
+	made policyCache // shared by all handlers, as some routers make one for each request
 }
 
-// Also adds a limit, to at most 16 in total, in any order. Once every KeyFunc has its key, a request takes
-// its tokens from all or from none; see hybrid.Limiter.Join. RateLimit-Policy names all of them to the
-// client.
+// Also adds a limit, to at most 16 in total, in any order. A request takes its tokens from all limits or from
+// none; see hybrid.Limiter.Join. Nothing is taken if a KeyFunc fails. RateLimit-Policy names all limits to
+// the client.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }
 
-// Cost sets the number of tokens that a request takes; 1 without it. 0 takes none. A request that costs more
-// than the burst, or less than 0, such as one whose Request.ContentLength is not known, is never served: it
-// is answered by OnError or WriteError, without Retry-After.
+// Cost sets the number of tokens that a request takes; 1 without it. 0 takes none. A request is never served
+// if its cost is above the burst, or negative, as a Request.ContentLength of unknown length is. OnError or
+// WriteError answers it, without Retry-After.
 func Cost(cost func(*http.Request) int64) Option { return func(s *settings) { s.cost = cost } }
 
 // Skip reports which requests are not limited.
@@ -46,8 +46,8 @@ func Skip(skip func(*http.Request) bool) Option { return func(s *settings) { s.s
 // answer has no RateLimit-Policy, because only class 0 can use all of a burst.
 func Class(class func(*http.Request) int) Option { return func(s *settings) { s.class = class } }
 
-// Wait makes a request that would be denied wait for its tokens, for at most d. If they cannot arrive in
-// time, it is denied at once. A RoundTripper without it waits as long as the request's context allows.
+// Wait makes a request that would be denied wait for its tokens, for at most d. If the tokens cannot come in
+// time, it is denied at once. Without Wait, a RoundTripper waits until the request's context ends.
 func Wait(d time.Duration) Option { return func(s *settings) { s.wait = d } }
 
 // PauseOn adds statuses, such as 403 or 529, to 429 and 503, with which an answer that has Retry-After makes
@@ -62,11 +62,11 @@ func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 	return func(s *settings) { s.onLimit = answer }
 }
 
-// OnError answers undecided requests: those without a key, whose error wraps ErrNoKey, those that are never
-// served, whose error wraps hybrid.ErrExceedsBurst, ErrInvalidN or ErrInvalidKey, and those that a limiter
-// failed to decide, with another error of package hybrid. Without it WriteError does. To serve the request
-// without a limit, answer writes nothing and returns true; otherwise it writes the whole answer, or calls
-// WriteError. A request that is never served, or whose context has ended, is not served this way either.
+// OnError answers undecided requests. Their error wraps ErrNoKey if there is no key, hybrid.ErrExceedsBurst,
+// ErrInvalidN or ErrInvalidKey if they are never served, or another error of package hybrid if a limiter
+// failed. Without OnError, WriteError answers. To serve the request without a limit, answer writes nothing
+// and returns true. Otherwise it writes the whole answer, or calls WriteError. A request that is never
+// served, or whose context has ended, stays refused.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }
@@ -79,10 +79,10 @@ type FieldSet int
 
 // The sets of fields. Each includes Retry-After.
 const (
-	// FieldsNone has no other fields.
+	// FieldsNone has only Retry-After.
 	FieldsNone FieldSet = 0
-	// FieldsDraft has RateLimit-Policy, with all limits, and RateLimit, with the one that binds, as in
-	// draft-ietf-httpapi-ratelimit-headers-10. It is the default.
+	// FieldsDraft, the default, has RateLimit-Policy, with all limits, and RateLimit, with the limit that
+	// binds, as in draft-ietf-httpapi-ratelimit-headers-10.
 	FieldsDraft FieldSet = 1
 	// FieldsLegacy has X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset of the limit that
 	// binds. The last is a time in seconds since 1970.

@@ -15,21 +15,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// pauseMax bounds the pause that one answer can cause, and pausesMax the keys with a pause.
+// pauseMax bounds the pause after one answer. pausesMax bounds the keys with a pause.
 const pauseMax, pausesMax = 10 * time.Minute, 100_000
 
-// pauses holds back the requests of keys whose server asks for that.
+// pauses holds back the requests of keys whose server asks for a pause.
 type pauses struct {
 	mu      sync.Mutex
 	until   map[string]time.Time
-	drawing map[string]map[context.Context]context.CancelFunc // requests that wait for tokens of a key
+	drawing map[string]map[context.Context]context.CancelFunc // requests that wait for tokens, by key
 	sweptAt time.Time
 }
 
-// note begins a pause of key, or extends one, to end in d. It returns false if too many keys have a pause.
+// note begins a pause of key for d, or extends one. It returns false if too many keys have a pause.
 //
-// A request that waits for tokens of key leaves the line. Otherwise it would hold its tokens until the pause
-// ends, and all that do would be sent at once.
+// Requests that wait for tokens of key stop waiting. Otherwise they would hold their tokens during the pause,
+// and all be sent at once after it.
 func (p *pauses) note(key string, d time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,8 +54,8 @@ func (p *pauses) note(key string, d time.Duration) bool {
 	return true
 }
 
-// enter waits until key has no pause. Its context is for taking tokens, and ends when a pause begins. The
-// caller calls leave when it has the tokens, or an error; paused says that a pause began before.
+// enter waits until key has no pause. It returns a context for taking tokens, which ends when a pause begins.
+// The caller calls leave when it has the tokens or an error; paused reports that a pause has begun.
 func (p *pauses) enter(ctx context.Context, key string) (
 	drawing context.Context, leave func() (paused bool), err error,
 ) {
@@ -98,7 +98,7 @@ func (p *pauses) enter(ctx context.Context, key string) (
 	}, nil
 }
 
-// pausedError is the error of a request whose deadline comes before the end of a pause.
+// pausedError is the error of a request whose deadline comes before a pause ends.
 type pausedError struct{ left time.Duration }
 
 func (e *pausedError) Error() string {
@@ -110,17 +110,17 @@ func (e *pausedError) Unwrap() error { return hybrid.ErrWouldExceedDeadline }
 // RetryAfter serves hybrid.RetryAfter.
 func (e *pausedError) RetryAfter() time.Duration { return e.left }
 
-// pauseOf returns the wait that an answer asks for: in milliseconds or seconds, rounded up, or until a date;
-// 0 if none. A date is compared with the Date of the answer, if it has one.
+// pauseOf returns the pause that an answer asks for, in milliseconds, in seconds or until a date; 0 if none.
+// A date is compared with the Date field of the answer, if there is one.
 func (s *settings) pauseOf(answer *http.Response) time.Duration {
 	if !slices.Contains(s.pauseOn, answer.StatusCode) {
 		return 0
 	}
-	if d := timesUnit(answer.Header.Get(fieldRetryAfterMs), time.Millisecond); d > 0 {
+	if d := roundUp(answer.Header.Get(fieldRetryAfterMs), time.Millisecond); d > 0 {
 		return d
 	}
 	value := answer.Header.Get(fieldRetryAfter)
-	if d := timesUnit(value, time.Second); d > 0 {
+	if d := roundUp(value, time.Second); d > 0 {
 		return d
 	}
 	at, err := http.ParseTime(value)
@@ -134,8 +134,8 @@ func (s *settings) pauseOf(answer *http.Response) time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// timesUnit returns value, a decimal number, rounded up to a whole number of units; 0 if it is no number.
-func timesUnit(value string, unit time.Duration) time.Duration {
+// roundUp returns value, a decimal number, in whole units, rounded up; 0 if it is no number.
+func roundUp(value string, unit time.Duration) time.Duration {
 	if strings.Trim(value, ".0123456789") != "" {
 		return 0 // ParseFloat reads more: signs, exponents, Inf, NaN
 	}

@@ -20,12 +20,12 @@ import (
 // policy is one limit in the form of the fields of answers.
 type policy struct {
 	limit  hybrid.Limit
-	names  []string // its name, as Denial.Policies
-	quoted string   // its name, as a String of a structured field
-	quota  int64    // tokens available in each window
+	names  []string // the name, as Denial.Policies
+	quoted string   // the name as a String of a structured field
+	quota  int64    // available tokens per window
 	window int64    // in seconds
 	legacy string   // X-RateLimit-Limit
-	body   []byte   // of the answer to a request that it denies
+	body   []byte   // body of a denial
 }
 
 // policies are the limits of a rule, for all keys with the same limits.
@@ -40,20 +40,20 @@ type policyKey struct {
 	limits [lease.LimitsMax]hybrid.Limit
 }
 
-// policiesMax bounds the policies that are ready, as every customer may have other limits.
+// policiesMax bounds the ready policies, because every customer may have other limits.
 const policiesMax = 1024
 
-// policyCache caches policies. Those that are ready are read without a lock.
+// policyCache caches policies. Ready policies are read without a lock.
 type policyCache struct {
 	ready atomic.Pointer[map[policyKey]*policies]
 
-	mu     sync.Mutex
-	others map[policyKey]*policies // made since then
-	asked  int                     // look-ups that the ready ones did not answer
+	mu      sync.Mutex
+	others  map[policyKey]*policies // policies made since then
+	lookups int                     // look-ups without a ready policy since then
 }
 
-// of returns the policies of a rule with this name whose key has these limits.
-func (c *policyCache) of(name string, limits []hybrid.Limit, status int) *policies {
+// policiesFor returns the policies of the rule called name for a key with these limits.
+func (c *policyCache) policiesFor(name string, limits []hybrid.Limit, status int) *policies {
 	key := policyKey{name: name}
 	copy(key.limits[:], limits)
 	if ready := c.ready.Load(); ready != nil {
@@ -61,12 +61,13 @@ func (c *policyCache) of(name string, limits []hybrid.Limit, status int) *polici
 			return p
 		}
 	}
-	return c.find(key, limits, status)
+	return c.findOrMake(key, limits, status)
 }
 
-// find is of for policies that are not ready. It makes the others ready after as many look-ups as there are
-// ready ones, so that a request copies one policy on average. Above the bound it drops the former ready ones.
-func (c *policyCache) find(key policyKey, limits []hybrid.Limit, status int) *policies {
+// findOrMake is policiesFor for policies that are not ready. It makes other policies ready after as many
+// look-ups as there are ready ones, so a look-up copies one policy on average. Above policiesMax it drops the
+// former ready ones.
+func (c *policyCache) findOrMake(key policyKey, limits []hybrid.Limit, status int) *policies {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var ready map[policyKey]*policies
@@ -74,7 +75,7 @@ func (c *policyCache) find(key policyKey, limits []hybrid.Limit, status int) *po
 		ready = *have
 	}
 	if p, ok := ready[key]; ok {
-		return p // ready since of looked
+		return p // ready since the look-up without the lock
 	}
 	p := c.others[key]
 	if p == nil {
@@ -84,13 +85,13 @@ func (c *policyCache) find(key policyKey, limits []hybrid.Limit, status int) *po
 		}
 		c.others[key] = p
 	}
-	if c.asked++; c.asked > len(ready) {
+	if c.lookups++; c.lookups > len(ready) {
 		more := c.others
 		if len(ready)+len(more) <= policiesMax {
 			maps.Copy(more, ready)
 		}
 		c.ready.Store(&more)
-		c.others, c.asked = nil, 0
+		c.others, c.lookups = nil, 0
 	}
 	return p
 }
@@ -132,11 +133,10 @@ func (ps *policies) find(limit hybrid.Limit) *policy {
 // integerMax is the largest Integer of a structured field.
 const integerMax = 999_999_999_999_999
 
-// promise returns q and w of RateLimit-Policy: quota tokens are available in any window of that many
-// seconds, whatever was taken before it. The quota is the burst, and the window the time in which the
-// burst fills, in whole seconds: a client that is alone with the key and never takes more in a window is
-// never denied. A burst that fills within a second says little about the rate, so the quota is then the
-// tokens of one second. For a sliding window or a calendar they are its tokens and its length.
+// promise returns q and w of RateLimit-Policy: quota tokens are available in any window seconds, whatever was
+// taken before, to a client that is alone with the key. quota is the burst and window the time in which it
+// fills, in whole seconds. A burst that fills within a second says little about the rate, so quota is then
+// the tokens of one second. A sliding window or a calendar has its tokens and its length.
 func promise(l hybrid.Limit) (quota, window int64) {
 	if l.Equal(hybrid.Blocked) {
 		return 0, 1
@@ -151,7 +151,7 @@ func promise(l hybrid.Limit) (quota, window int64) {
 	return min(quota, integerMax), min(window, integerMax)
 }
 
-// perSecond returns the whole tokens that l makes in a second.
+// perSecond returns how many whole tokens l adds in a second.
 func perSecond(l hybrid.Limit) int64 {
 	high, low := bits.Mul64(uint64(l.Tokens), uint64(time.Second))
 	if high >= uint64(l.Per) {
@@ -169,7 +169,7 @@ func seconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// printable escapes the characters of a name that a String of a structured field must not have, as in a URL.
+// printable percent-encodes the characters that a String of a structured field must not have.
 func printable(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -194,8 +194,8 @@ const (
 	fieldContentType     = "Content-Type"
 )
 
-// values holds three values of fields and the bytes of two in one allocation. Separate strings and
-// slices would be five, and a request may cost two at most.
+// values has three field values, and the bytes of two, in one allocation in place of five: a request may cost
+// two.
 type values struct {
 	list [3]string
 	n    uint8
@@ -203,35 +203,35 @@ type values struct {
 	text [62]byte
 }
 
-// room returns the empty slice to which the text of the next value is appended.
+// room returns the empty slice to which the caller appends the next value.
 func (v *values) room() []byte { return v.text[v.end:v.end] }
 
-// put makes text, which begins in room, the next value. The caller must not write to text afterwards.
+// put makes text, which the caller has appended to room, the next value. text must not change afterwards.
 func (v *values) put(text []byte) []string {
-	if len(text) <= len(v.text)-int(v.end) { // otherwise append has moved it
+	if len(text) <= len(v.text)-int(v.end) { // text is still in room
 		v.end += uint8(len(text))
 	}
 	return v.add(unsafe.String(unsafe.SliceData(text), len(text)))
 }
 
-// add makes text the next value. The slice belongs to this answer, because handlers may change it.
+// add makes text the next value. Each answer has its own slice, because handlers may change it.
 func (v *values) add(text string) []string {
 	v.list[v.n] = text
 	v.n++
 	return v.list[v.n-1 : v.n : v.n]
 }
 
-// setState sets the fields about all limits ps, and about the decision r by one of them, p. wait is the
-// Retry-After of a denial.
+// setState sets the fields about the limits ps and the decision r of one of them, p. wait is the Retry-After
+// of a denial.
 func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Result, wait time.Duration) {
 	left := min(max(r.Remaining, 0), p.quota)
 	reset := wait
 	switch {
 	case !r.OK:
-	case left > 0 || p.limit.Windowed(): // a window has its next token when it stops counting old ones
+	case left > 0 || p.limit.Windowed(): // a window counts a token until all of it is over
 		reset = r.ResetAfter
 	default:
-		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the next token is there by then
+		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the next token comes by then
 	}
 	v := new(values)
 	if s.fields&FieldsDraft != 0 {
@@ -240,7 +240,7 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 		}
 		text := append(append(v.room(), p.quoted...), ";r="...)
 		text = strconv.AppendInt(text, left, 10)
-		if reset > 0 { // otherwise no tokens are to come
+		if reset > 0 { // 0 if no token is missing, or for Blocked
 			text = strconv.AppendInt(append(text, ";t="...), min(seconds(reset), integerMax), 10)
 		}
 		add(h, fieldLimit, v.put(text))
@@ -265,7 +265,7 @@ func (s *settings) setPolicy(h http.Header, ps *policies) {
 	}
 }
 
-// add sets a field, or adds to the value that a handler around this one has set.
+// add sets a field, or appends to the value of an outer handler.
 func add(h http.Header, field string, value []string) {
 	if have := h[field]; len(have) > 0 {
 		value = append(slices.Clip(have), value...)
@@ -273,9 +273,9 @@ func add(h http.Header, field string, value []string) {
 	h[field] = value
 }
 
-// RemoveFields removes the fields about limits, but Retry-After, from the answer of another server. It is a
-// httputil.ReverseProxy.ModifyResponse for a proxy inside a Middleware: such a proxy adds the other server's
-// fields to those of the Middleware, and a client would read each twice. It returns nil.
+// RemoveFields removes all fields about limits except Retry-After from the answer of another server. It is a
+// httputil.ReverseProxy.ModifyResponse for a proxy inside a Middleware, whose answers would otherwise have
+// the fields of both servers. It returns nil.
 func RemoveFields(answer *http.Response) error {
 	for _, f := range []string{
 		fieldPolicy, fieldLimit, fieldLegacyLimit, fieldLegacyRemaining, fieldLegacyReset,

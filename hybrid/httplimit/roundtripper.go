@@ -9,22 +9,23 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// attemptsMax bounds the attempts for one request, and discardMax the bytes that are read of a discarded
+// attemptsMax bounds the attempts of one request. discardMax bounds the bytes that are read of a discarded
 // answer's body so that its connection can be reused.
 const attemptsMax, discardMax = 4, 64 << 10
 
-// RoundTripper returns a Transport for an http.Client. Each request waits until limiter has its tokens;
-// then next sends it. A nil next means http.DefaultTransport. Goroutines may share the result.
-// RoundTripper panics if limiter or key is nil.
+// RoundTripper returns a Transport for an http.Client. Each request waits for its tokens of limiter before
+// next sends it. A nil next means http.DefaultTransport. Goroutines may share the result. RoundTripper panics
+// if limiter or key is nil.
 //
-// An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms makes all requests of the
-// key pause that long, at most ten minutes. None is sent or takes tokens meanwhile, and afterwards they pass
-// the limiter again. The keys of Also have no pauses: choose key so that it stands for one upstream, or one
-// account there.
+// An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms pauses all requests of its
+// key in this process for that time, at most ten minutes. Other processes pause only after such an answer of
+// their own. During a pause no request is sent or takes tokens; afterwards each takes its tokens first. The
+// keys of Also have no pauses, so choose key to stand for one upstream, or one account there.
 //
 // After the pause the request is sent again, up to three times, if it can be repeated: its method is
-// idempotent or it has an Idempotency-Key, and it has no body or a GetBody. Otherwise, or if the answer asks
-// for more than ten minutes, or the request's deadline comes first, the answer is returned unchanged.
+// idempotent or it has an Idempotency-Key, and it has no body or a GetBody. The answer is returned unchanged
+// if the request cannot be repeated, if the pause exceeds ten minutes or if the request's deadline comes
+// first.
 //
 // Only the options Also, Cost, Skip, Class, Wait and PauseOn have an effect. A request that is not sent
 // returns an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Key.WaitN, such as
@@ -54,7 +55,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := r.Context(), context.CancelFunc(func() {})
 	if t.wait > 0 {
-		ctx, cancel = context.WithTimeout(ctx, t.wait) // bounds the wait alone: sending may take longer
+		ctx, cancel = context.WithTimeout(ctx, t.wait) // bounds the wait, not the sending
 	}
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -116,13 +117,14 @@ func (t *transport) admit(ctx context.Context, r *http.Request) (name string, er
 		if !leave() {
 			return name, err
 		}
-		if err == nil { // its tokens came as the pause began, and must not be held until it ends
+		if err == nil { // the tokens came as the pause began, and must not be held during it
 			limiter.Refund(cost)
 		}
 	}
 }
 
-// repeat returns r for one more attempt; nil if that might act twice, or the body is gone.
+// repeat returns r for another attempt. It returns nil if a repetition might act twice, or if the body is
+// gone.
 func repeat(r *http.Request) *http.Request {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut,

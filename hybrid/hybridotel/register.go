@@ -14,14 +14,13 @@ import (
 // limiterKey is the attribute with a Limiter's name.
 var limiterKey = attribute.Key("yuzhi.limiter")
 
-// Register reports l, all its classes together, until unregister is called; a second call of unregister does
+// Register reports l, all its classes together, until unregister is called. A second call of unregister does
 // nothing. Each collection by a reader calls Stats once.
 //
-// Limiters with the same name are reported as one, and a Limiter that is registered twice counts once. A
-// closed Limiter may be registered: its counts are constant. Unregister a Limiter after Shutdown, which still
-// counts; otherwise its memory is not freed. Its counts stay in the sums of its name, because a counter must
-// not fall: a Limiter that replaces another of the same name continues its counts, and a Limiter that is
-// registered again is counted again from its beginning.
+// Limiters with the same name are reported as one. A Limiter that is registered twice counts once. The counts
+// of a closed Limiter no longer change. Unregister a Limiter after its Shutdown, which still changes counts;
+// a registered Limiter is never freed. The sums of its name keep its counts, because a counter must not fall.
+// A new Limiter of the same name adds to them, and a Limiter that is registered again is counted again.
 func (t *Telemetry) Register(l *hybrid.Limiter) (unregister func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,7 +40,7 @@ func (t *Telemetry) unregister(g *group, l *hybrid.Limiter) {
 		return
 	}
 	delete(g.limiters, l)
-	t.read(g, l, func(v *value, n float64) { v.before += n })
+	t.read(g, l, func(v *value, n float64) { v.unregistered += n })
 }
 
 // group has the registered Limiters of one name, and their values.
@@ -52,12 +51,12 @@ type group struct {
 
 // value is the value of a metric for one set of attributes.
 type value struct {
-	metric     int           // its index in all
-	attributes attribute.Set // for an Observer
-	collection uint64        // the last collection that read it
-	sum        float64       // sum in that collection
-	before     float64       // for a rising value: the sum of unregistered Limiters
-	highest    float64       // for a rising value: the highest reported
+	metric       int // index of the metric in all
+	attributes   attribute.Set
+	collection   uint64  // number of the last collection with the value
+	sum          float64 // sum in that collection
+	unregistered float64 // sum of unregistered Limiters, for a rising value
+	highest      float64 // highest reported value, for a rising value
 }
 
 // read calls each for every value of l.
@@ -68,7 +67,7 @@ func (t *Telemetry) read(g *group, l *hybrid.Limiter, each func(v *value, n floa
 			if stats.Name != "" {
 				attributes = append(attributes, limiterKey.String(stats.Name))
 			}
-			set := t.with(attributes...)
+			set := t.attributeSet(attributes...)
 			id := all[i].name + " " + set.Encoded(attribute.DefaultEncoder())
 			v := g.values[id]
 			if v == nil {
@@ -124,10 +123,10 @@ func (v *value) add(n float64, collection uint64) {
 	}
 }
 
-// report ends a collection. A rising value is reported even if no Limiter has it any more, and never falls.
-// Stats.Admitted and Denied do fall when a Reservation.Cancel gives tokens back or a Join denies; a reader
-// would take the fall for a restart and count everything again. So the report stays constant until the count
-// is higher again.
+// report ends a collection. A rising value is reported even after its last Limiter is gone, and never falls.
+// Stats.Admitted and Denied do fall when Reservation.Cancel gives tokens back or a Join denies. A reader
+// would take the fall for a restart and count everything again, so the report stays constant until the count
+// has risen above it.
 func (v *value) report(o metric.Observer, instrument metric.Observable, collection uint64) {
 	with := metric.WithAttributeSet(v.attributes)
 	if v.collection != collection {
@@ -135,9 +134,9 @@ func (v *value) report(o metric.Observer, instrument metric.Observable, collecti
 	}
 	switch kind := all[v.metric].kind; {
 	case kind == rising:
-		v.highest = max(v.highest, v.before+v.sum)
+		v.highest = max(v.highest, v.unregistered+v.sum)
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.highest), with)
-	case v.collection != collection: // for instance for a limit that is no longer in force
+	case v.collection != collection: // such as a limit no longer in force
 	case kind == level:
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.sum), with)
 	default:
@@ -153,8 +152,8 @@ type observed struct {
 	read        func(s *hybrid.Stats, emit emit)
 }
 
-// emit takes one value and its attributes, which differ between the values of a metric. Counts are whole
-// numbers far below 2^53, so a float64 is exact.
+// emit takes one value of a metric and its own attributes. Counts are whole numbers far below 2^53, so a
+// float64 is exact.
 type emit func(value float64, attributes ...attribute.KeyValue)
 
 // kind selects how the values of several Limiters with one name are combined.
@@ -186,7 +185,7 @@ func plain(value func(*hybrid.Stats) int64) func(*hybrid.Stats, emit) {
 	return func(s *hybrid.Stats, emit emit) { emit(float64(value(s))) }
 }
 
-// inForce returns the limits in force for a key in use, without those that Stats merges.
+// inForce returns the limits in force for keys in use, without the limits that Stats merges.
 func inForce(s *hybrid.Stats) (limits []hybrid.Limit) {
 	for _, l := range s.Limits {
 		if l.Keys > 0 && l.Limit != (hybrid.Limit{}) {
@@ -211,7 +210,7 @@ var all = []observed{
 			emit(float64(s.Admitted-s.Fallback), resultKey.String("admitted"), sourceKey.String("lease"))
 			emit(float64(s.Fallback), resultKey.String("admitted"), sourceKey.String("fallback"))
 			result, all := denied, s.Denied
-			if s.Shadowed > 0 { // with Policy.Shadow, which denies only requests that have given up
+			if s.Shadowed > 0 { // with Policy.Shadow, Denied counts only requests whose context ended
 				emit(float64(s.Denied), denied, sourceKey.String("lease"))
 				result, all = shadowed, s.Shadowed
 			}
@@ -226,14 +225,14 @@ var all = []observed{
 		plain(func(s *hybrid.Stats) int64 { return s.Leased })},
 	{"yuzhi.tokens.returned", "{token}", rising, "Tokens given back to the store unused.",
 		plain(func(s *hybrid.Stats) int64 { return s.Returned })},
-	{"yuzhi.tokens.lost", "{token}", rising, "Leased tokens that came to nothing, by reason.",
+	{"yuzhi.tokens.lost", "{token}", rising, "Leased tokens that were lost, by reason.",
 		func(s *hybrid.Stats, emit emit) {
 			emit(float64(s.UnknownToBucket), reasonKey.String(string(hybrid.LossVoid)))
 			emit(float64(s.Burnt-s.UnknownToBucket), reasonKey.String(string(hybrid.LossExpired)))
 		}},
 	{"yuzhi.tokens.refunded", "{token}", rising, "Tokens that were admitted and then not used.",
 		plain(func(s *hybrid.Stats) int64 { return s.Refunded })},
-	{"yuzhi.tokens.charged", "{token}", rising, "Tokens used beyond what was reserved.",
+	{"yuzhi.tokens.charged", "{token}", rising, "Tokens used beyond an estimate.",
 		plain(func(s *hybrid.Stats) int64 { return s.Charged })},
 	{"yuzhi.tokens.held", "{token}", level, "Tokens leased and not used yet.",
 		plain(func(s *hybrid.Stats) int64 { return s.Held })},

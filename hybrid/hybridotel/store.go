@@ -19,12 +19,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Store wraps s for hybrid.New and reports its round trips and spans. For hybrid.New it has the identity of
-// s, so contradicting Limiters are found on both, and Limiter.Ping reaches s. Several Limiters may share it.
-// A Limiter with hybrid.ScopeProcess uses it only for Configure, as its lease calls stay in the process.
+// Store wraps s for hybrid.New and reports its round trips and spans. hybrid.New treats it as s: it finds
+// contradicting Limiters on both, and Limiter.Ping reaches s. Several Limiters may share it. A Limiter with
+// hybrid.ScopeProcess uses it only for Configure, as its lease calls stay in the process.
 //
-// An exchange needs a few more allocations, independent of the number of calls, unless a span is recorded. An
-// error is reported as one word, as its text may contain a key; hybrid logs the text. A nil s is returned
+// An exchange costs a few more allocations, whatever the number of calls, unless a span is recorded. An error
+// is reported as one word, because its text may contain a key; hybrid logs the text. A nil s is returned
 // unchanged.
 func (t *Telemetry) Store(s lease.Store) lease.Store {
 	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -103,12 +103,12 @@ var (
 	errorKey     = attribute.Key("error.type")
 )
 
-// measure reports one round trip, with err if all of its calls failed.
+// measure reports one round trip. err is nil unless all of its calls failed.
 func (s *store) measure(ctx context.Context, took time.Duration, err error, about ...attribute.KeyValue) {
 	if err != nil {
 		about = append(about, errorKey.String(errorType(err)))
 	}
-	s.t.roundTrip.Record(ctx, took.Seconds(), metric.WithAttributeSet(s.t.with(about...)))
+	s.t.roundTrip.Record(ctx, took.Seconds(), metric.WithAttributeSet(s.t.attributeSet(about...)))
 }
 
 // fail records err in span, unless err is nil.
@@ -161,7 +161,7 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	s.inner.Exchange(ctx, calls, func(group []*lease.Call) {
 		x.measure(ctx, group)
 		if recording {
-			x.link(group) // links requests that came meanwhile
+			x.link(group) // new requests may wait by now
 		}
 		done(group)
 	})
@@ -183,8 +183,8 @@ type outcomes struct {
 
 const (
 	granted  = iota // the call brought tokens
-	empty           // no tokens: the bucket has none for this process now
-	reported        // no tokens, as none were wanted: the call reported a lease or gave one back
+	empty           // the bucket has no tokens for this process now
+	reported        // the call wanted no tokens: it reported a lease or gave one back
 	failed          // an error
 )
 
@@ -217,13 +217,13 @@ func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 	for i, n := range sum.calls {
 		x.sum.calls[i] += n
 		if n > 0 {
-			t.calls.Add(ctx, n, metric.WithAttributeSet(t.with(outcomeKey.String(outcomeNames[i]))))
+			t.calls.Add(ctx, n, metric.WithAttributeSet(t.attributeSet(outcomeKey.String(outcomeNames[i]))))
 		}
 	}
 	x.sum.tokens += sum.tokens
 	x.err = cmp.Or(x.err, err)
 	x.mu.Unlock()
-	number := max(0, group[0].Node) // a Store without nodes leaves it below 0
+	number := max(0, group[0].Node) // below 0 if the Store has no nodes
 	node := nodeKey.String(cmp.Or(x.store.NodeName(number), strconv.Itoa(number)))
 	if answered != nil {
 		took, err = max(0, took-answered.Before), nil

@@ -24,8 +24,8 @@ type Config struct {
 	Attributes     []attribute.KeyValue // for every metric and span
 }
 
-// Telemetry reports Limiters, Stores and waits. A program needs one; the reports of two to the same provider
-// add up. Goroutines may share it. Use New; the zero value does not work.
+// Telemetry reports Limiters, Stores and waits. A program needs one; the reports of two to one provider add
+// up. Goroutines may share it. Use New; the zero value does not work.
 type Telemetry struct {
 	attributes []attribute.KeyValue
 	tracer     trace.Tracer
@@ -68,7 +68,7 @@ func New(c Config) (*Telemetry, error) {
 		metric.WithDescription("How long exchanges with the store take, without the opening of connections."),
 		metric.WithExplicitBucketBoundaries(roundTripBounds...))
 	t.calls, errs[1] = meter.Int64Counter("yuzhi.store.calls", metric.WithUnit("{call}"),
-		metric.WithDescription("Lease calls by what they brought."))
+		metric.WithDescription("Lease calls by outcome."))
 	t.wait, errs[2] = meter.Float64Histogram("yuzhi.wait.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long requests waited for their tokens."),
 		metric.WithExplicitBucketBoundaries(waitBounds...))
@@ -79,12 +79,12 @@ func New(c Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// with returns Config.Attributes and more.
-func (t *Telemetry) with(more ...attribute.KeyValue) attribute.Set {
+// attributeSet returns Config.Attributes and more.
+func (t *Telemetry) attributeSet(more ...attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(append(slices.Clip(t.attributes), more...)...)
 }
 
-// word names all errors that wrap err.
+// word is the name of an error and of errors that wrap it.
 type word struct {
 	err  error
 	name string
@@ -100,7 +100,7 @@ func wordFor(err error, words []word) string {
 	return "_OTHER" // the conventions' word for other errors
 }
 
-// Waiter is a *hybrid.Key, a *hybrid.Joined, or another type; another type has no Limiter's name in reports.
+// Waiter is a *hybrid.Key, a *hybrid.Joined, or another type, whose reports then have no name of a Limiter.
 type Waiter interface {
 	WaitN(ctx context.Context, n int64) error
 }
@@ -109,8 +109,8 @@ type Waiter interface {
 func (t *Telemetry) Wait(ctx context.Context, k Waiter) error { return t.WaitN(ctx, k, 1) }
 
 // WaitN calls k.WaitN and reports its duration and outcome, as a metric and as a child span of ctx's span. If
-// the Limiter's Store comes from Telemetry.Store, that span is linked with the spans of the lease calls that
-// the request waited for.
+// the Limiter's Store comes from Telemetry.Store, that span is linked with the lease calls that the request
+// waited for.
 func (t *Telemetry) WaitN(ctx context.Context, k Waiter, n int64) error {
 	about := limitersOf(k)
 	ctx, span := t.tracer.Start(ctx, "yuzhi.wait")
@@ -124,7 +124,7 @@ func (t *Telemetry) WaitN(ctx context.Context, k Waiter, n int64) error {
 	took := time.Since(begun)
 	outcome := outcomeOf(err)
 	t.wait.Record(ctx, took.Seconds(),
-		metric.WithAttributeSet(t.with(append(about, outcomeKey.String(outcome))...)))
+		metric.WithAttributeSet(t.attributeSet(append(about, outcomeKey.String(outcome))...)))
 	span.SetAttributes(outcomeKey.String(outcome))
 	if err != nil {
 		span.SetStatus(codes.Error, outcome)

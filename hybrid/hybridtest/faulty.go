@@ -9,14 +9,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// FaultyStore is a lease.Store that passes calls on to Store until a test calls Away or Slow. It is for the
-// tests of a service: what does the service do while Redis is away? Goroutines may share it.
+// FaultyStore is a lease.Store that passes calls on to Store until a test calls Away or Slow. It is for tests
+// of how a service behaves while Redis is away. Goroutines may share it.
 type FaultyStore struct {
 	lease.Store // required
 
-	mu   sync.Mutex
-	away bool
-	late time.Duration
+	mu    sync.Mutex
+	away  bool
+	delay time.Duration
 }
 
 var (
@@ -25,33 +25,35 @@ var (
 	_ lease.Identifier = (*FaultyStore)(nil)
 )
 
-// Away makes every call fail at once from now on, as if connections were refused.
+// Away makes every call fail at once, as if connections were refused. Before the first request of a Limiter
+// it tests a cold start: Policy.ColdStart then decides, and Policy.Fallback only after a reply.
 func (s *FaultyStore) Away() { s.set(true, 0) }
 
-// Slow makes every call take longer by late from now on: it is made, and its answer comes late. If late
-// exceeds hybrid.Config.CallTimeout, the store counts as away.
-func (s *FaultyStore) Slow(late time.Duration) { s.set(false, late) }
+// Slow makes every answer come later by delay; the calls are made. A delay above hybrid.Config.CallTimeout
+// makes the store count as away.
+func (s *FaultyStore) Slow(delay time.Duration) { s.set(false, delay) }
 
-// Back ends Away and Slow.
+// Back ends Away and Slow. A Limiter notices it with its next probe: at the latest about a TTL (0.4 s by
+// default) later while requests come.
 func (s *FaultyStore) Back() { s.set(false, 0) }
 
-func (s *FaultyStore) set(away bool, late time.Duration) {
+func (s *FaultyStore) set(away bool, delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.away, s.late = away, late
+	s.away, s.delay = away, delay
 }
 
-// errAway says that the call was not made.
+// errAway means that the call was not made.
 var errAway = fmt.Errorf("hybridtest: the store is away: %w: %w", lease.ErrUnavailable, lease.ErrRefused)
 
-// fault returns errAway, or else how late answers are.
+// fault returns errAway, or the delay of answers.
 func (s *FaultyStore) fault() (late time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away {
 		return 0, errAway
 	}
-	return s.late, nil
+	return s.delay, nil
 }
 
 // Exchange implements lease.Store.
@@ -76,7 +78,8 @@ func fail(calls []*lease.Call, err error) {
 	}
 }
 
-// wait returns nil after late, or an error if ctx ends first: the call was made, and the caller cannot know.
+// wait returns nil after delay, or an error if ctx ends first. The call was made, but its caller cannot know
+// that.
 func wait(ctx context.Context, late time.Duration) error {
 	if late <= 0 {
 		return nil

@@ -19,9 +19,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// CheckStore fails t if a store does not keep the contract that the comment of lease.Store documents. open
-// returns a store without buckets; CheckStore calls it once for each subtest. It runs in real time, for about
-// a second with a local server, and outside a synctest bubble. A failure prints the seed of the random calls.
+// CheckStore fails t if a store breaks the contract in the comment of lease.Store. open returns a store
+// without buckets; CheckStore calls it once for each subtest. It runs in real time, outside a synctest
+// bubble, and takes about a second with a local server. A failure prints the seed of the random calls.
 func CheckStore(t *testing.T, open func(t *testing.T) lease.Store) {
 	for _, part := range []struct {
 		name string
@@ -38,17 +38,17 @@ func CheckStore(t *testing.T, open func(t *testing.T) lease.Store) {
 	}
 }
 
-// ttl keeps every bucket for longer than a test takes, also on a machine that stalls.
+// ttl keeps every bucket longer than a test takes, even on a machine that stalls.
 const ttl = time.Minute
 
 func configOf(limits ...lease.Limit) lease.Config {
 	return lease.Config{Limits: limits, TTL: ttl, Target: 100 * time.Millisecond}
 }
 
-// seq numbers the calls of draw: those of one holder must rise.
+// seq numbers the calls of draw, because the numbers of one holder must rise.
 var seq atomic.Int64
 
-// draw returns a call that takes n tokens or as many as there are.
+// draw returns a call that takes up to n tokens.
 func draw(key string, n int64, c lease.Config) *lease.Call {
 	return &lease.Call{Key: key, Request: lease.Request{Holder: "h", Seq: seq.Add(1), Config: c, Want: n,
 		Waiting: n, Weight: 1, Draw: true}}
@@ -124,8 +124,8 @@ func (h *holder) next(rng *rand.Rand, c lease.Config) lease.Request {
 	return *r
 }
 
-// answersAgree makes random calls and compares each answer with that of protocol.Bucket, the specification in
-// Go, to the same call at the server's time that the answer has.
+// answersAgree makes random calls and compares the answers with those of protocol.Bucket, the specification
+// in Go, for the same calls at the same server times.
 func answersAgree(t *testing.T, s lease.Store) {
 	rng := testkit.Rand(t)
 	configs := []lease.Config{
@@ -185,7 +185,7 @@ func sameAnswer(t *testing.T, about string, want any, wantErr error, got any, er
 		"%s is answered otherwise:\n%+v, %v, want\n%+v, %v", about, got, err, want, wantErr)
 }
 
-// answersOnce: Exchange calls done once for each call, and an invalid call fails alone.
+// answersOnce checks that Exchange calls done once for each call, and that an invalid call fails alone.
 func answersOnce(t *testing.T, s lease.Store) {
 	var calls []*lease.Call
 	for i := range 70 {
@@ -214,7 +214,8 @@ func answersOnce(t *testing.T, s lease.Store) {
 	}
 }
 
-// keysStandApart: keys of any bytes have a bucket each, and a long key has the one of its hash.
+// keysStandApart checks that keys of any bytes have separate buckets, and that a long key has the bucket of
+// its hash.
 func keysStandApart(t *testing.T, s lease.Store) {
 	long := strings.Repeat("x", lease.KeyMax+1)
 	for _, key := range []string{
@@ -235,7 +236,7 @@ func keysStandApart(t *testing.T, s lease.Store) {
 	testkit.Check(t, !st.Exists && !inspect(t, s, "new").Exists, "OpInspect creates a bucket: %+v", st)
 }
 
-// goroutinesShare: calls at once are granted no more than the burst.
+// goroutinesShare checks that concurrent calls get at most the burst.
 func goroutinesShare(t *testing.T, s lease.Store) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -259,7 +260,7 @@ func goroutinesShare(t *testing.T, s lease.Store) {
 	}
 }
 
-// contextsEnd: a call whose context has ended is granted, or fails with an error that says whether it was
+// contextsEnd checks that a call whose context has ended is granted, or that its error tells whether it was
 // made.
 func contextsEnd(t *testing.T, s lease.Store) {
 	ended, cancel := context.WithCancel(t.Context())

@@ -12,28 +12,29 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
-// KeyFunc returns the key of a call, from its context: metadata, the peer's address (see AddressKey), the
-// method. An error or an empty key becomes ErrNoKey. It runs once for each call, on the goroutine of the
+// KeyFunc returns the key of a call from its context: from metadata, the method, or the peer's address (see
+// AddressKey). An error or an empty key becomes ErrNoKey. It runs once for each call, on the goroutine of the
 // call.
 type KeyFunc func(ctx context.Context) (string, error)
 
-// AddressKey returns the key of a client with this IP address, with or without a port: an IPv6 /64 counts as
-// one address, and equal clients have equal keys in any spelling. Any other text is its own key.
+// AddressKey returns the key of a client with this IP address, with or without a port. An IPv6 /64 counts as
+// one address. Equal addresses have equal keys in any spelling. Any other text is its own key.
 func AddressKey(address string) string { return admission.AddressKey(address) }
 
-// FirstOf returns the key of the first of keys that has one, such as a customer's, or else the peer's
-// address. It begins with the place of that KeyFunc and a colon, as "0:" or "1:", so that one kind of keys
-// never meets another. An empty key and an error that wraps ErrNoKey go on to the next; any other error ends
+// FirstOf returns the key of the first KeyFunc in keys that has one, such as a customer's key or else the
+// peer's address. The key begins with the index of that KeyFunc and a colon, such as "0:acme", so that
+// different kinds of keys never meet. Config.LimitsFor, Limiter.SetLimits and logs of package hybrid use this
+// whole key. After an empty key or an error that wraps ErrNoKey the next KeyFunc runs; any other error ends
 // the search.
 //
-// A KeyFunc before the last one must return authenticated keys, and another error than ErrNoKey for a key
-// that it does not know: a client that may invent a key has a new bucket for each call. FirstOf panics
-// without keys.
+// A KeyFunc before the last must return authenticated keys, and for an unknown key an error other than
+// ErrNoKey: otherwise a client could invent a key with a new bucket for each call. FirstOf panics without
+// keys.
 func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
 // Combine makes one key of several, such as "this user of this method". Different parts make different keys,
-// for any bytes. An empty part, or an error, is an error. For several limits that must all admit a call, each
-// with its own key, see Also. Combine panics without keys.
+// for any bytes. An empty part, or an error, is an error. Also is for several limits that must all admit a
+// call, each with its own key. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }
 
 // Limiter limits calls. Goroutines may share it. Use New; the zero value does not work.
@@ -81,7 +82,7 @@ func (l *Limiter) Limit(ctx context.Context) error {
 	if answer := l.status(err); answer != nil || ctx.Err() == nil && !admission.NeverServed(err) {
 		return answer
 	}
-	return err // a call that was cancelled, or asks for too much, is not admitted for that
+	return err // Status cannot admit a cancelled call, or one that asks for too much
 }
 
 func (l *Limiter) decide(ctx context.Context) error {
@@ -134,7 +135,7 @@ var (
 
 // Denial is the error of a denied call. Its text names the limit and never the key, which may be a secret.
 type Denial struct {
-	Result hybrid.Result // of the limit that binds, with its key
+	Result hybrid.Result // decision by the limit that binds, with its key
 }
 
 // Error returns a text for logs, which the caller may see too.
@@ -186,8 +187,8 @@ func Class(class func(ctx context.Context) int) Option { return func(l *Limiter)
 func Skip(skip func(ctx context.Context) bool) Option { return func(l *Limiter) { l.skip = skip } }
 
 // Wait makes a call that would be denied wait for its tokens, for at most d. Waiting calls are served in
-// turn. A call is denied at once if its deadline, or d, comes before its tokens can. Stats counts a
-// waiting call as denied, and as admitted too once it gets its tokens.
+// turn. A call is denied at once if its tokens cannot come before its deadline or within d. Stats counts a
+// waiting call as denied, and also as admitted once it gets its tokens.
 func Wait(d time.Duration) Option { return func(l *Limiter) { l.patience = d } }
 
 // Status converts the error of a call that is not admitted, such as to a gRPC status; Limit returns the

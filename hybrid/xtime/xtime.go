@@ -1,21 +1,20 @@
-// Package xtime gives a hybrid.Key the method set of golang.org/x/time/rate's Limiter, so that code
-// which was written for one process goes on unchanged when its limit is shared by a fleet: replace
-// the type *rate.Limiter by *xtime.Limiter and the constructor by New.
+// Package xtime gives a hybrid.Key the method set of golang.org/x/time/rate's Limiter. Code for one process
+// then works for a fleet: replace the type *rate.Limiter by *xtime.Limiter and the constructor by New.
 //
 //	shared, err := hybrid.Redis(client, "crawler", hybrid.Every(50*time.Millisecond).WithBurst(5))
 //	err = shared.Ping(ctx) // opens the connection before the first Wait
 //	limiter := xtime.New(shared.Key("site")) // was rate.NewLimiter(rate.Every(50*time.Millisecond), 5)
-//	err = shared.Shutdown(end) // gives back what this process holds; end outlives an interrupt
+//	err = shared.Shutdown(ending) // gives back tokens; no interrupt may have ended the context
 //
 // A program with a limit for each host makes one shared limiter, and New(shared.Key(host)) for each host.
 // Tests may use a *rate.Limiter behind an interface of the methods that a program calls.
 //
-// Most callers need only Allow and Wait, which do as those of rate do, but for this:
+// Most callers need only Allow and Wait. They differ from those of rate in this:
 //
-//   - Allow waits for one lease call, at most hybrid.Config.CallTimeout, where this process holds nothing and
+//   - Allow waits for one lease call, at most hybrid.Config.CallTimeout, if this process has no token and
 //     does not know the bucket to be empty.
-//   - In an outage of Redis, Wait goes on at this process's share of the rate. Under hybrid.FallbackDeny, and
-//     before the first reply, it waits for Redis, as long as its context allows.
+//   - In an outage of Redis, Wait continues at this process's share of the rate. With hybrid.FallbackDeny,
+//     and before the first reply, it waits for Redis until its context ends.
 //   - Waiting requests come before Allow in their own process. Another process's Allow may take tokens that
 //     a Wait needs: for optional work, give Config.Priorities to hybrid.New and use New(key.Class(1)).
 //   - The error of a Wait that would be too late wraps context.DeadlineExceeded.
@@ -23,7 +22,7 @@
 //     has no Delay to return. Code that reserves, sleeps for Delay and continues calls Wait.
 //   - The bucket's clock decides, so the methods ignore a given time.
 //   - Limit, Burst, Tokens, SetLimit and SetBurst ask the store, and take a round trip.
-//   - A negative n is refused, where rate adds tokens.
+//   - A negative n is an error; rate adds tokens.
 //
 // hybrid.Key.Reserve is no substitute: it is for a cost that is known afterwards.
 package xtime
@@ -48,11 +47,11 @@ type Limiter struct {
 	key *hybrid.Key
 
 	mu    sync.Mutex
-	limit hybrid.Limit // the last one heard, guarded by mu
+	limit hybrid.Limit // last known limit, guarded by mu
 }
 
-// New returns a Limiter for one key. It does no I/O. Limit and Burst return those of the key's first
-// limit; SetLimit and SetBurst remove its other limits.
+// New returns a Limiter for one key. It does no I/O. Limit and Burst describe the key's first limit. SetLimit
+// and SetBurst remove its other limits.
 func New(key *hybrid.Key) *Limiter { return &Limiter{key: key} }
 
 // Allow reports whether an event may happen now; see hybrid.Limiter.Allow.
@@ -64,10 +63,9 @@ func (l *Limiter) AllowN(t time.Time, n int) bool { return l.key.AllowN(int64(n)
 // Wait waits for one token; see WaitN.
 func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 
-// WaitN waits until n events may happen. Like rate's, it fails at once if n exceeds the burst or if the
+// WaitN waits until n events may happen. Like rate's WaitN it fails at once if n exceeds the burst or if the
 // context's deadline comes before the tokens can, and returns the context's own error if the context ends
-// first. It also fails where hybrid.Key.WaitN does: after Close, and while the store is away and
-// Policy.Fallback admits nothing.
+// first. It has the other errors of hybrid.Key.WaitN too, such as after Close.
 func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	err := l.key.WaitN(ctx, int64(n))
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
@@ -77,7 +75,7 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 }
 
 // Limit returns the rate in force, in events per second: rate.Inf for hybrid.Unlimited, and 0 for
-// hybrid.Blocked. If the store does not answer, it is the last one heard, at first 0.
+// hybrid.Blocked. Without an answer of the store it returns the last known rate, at first 0.
 func (l *Limiter) Limit() rate.Limit {
 	switch limit := l.inForce(); limit {
 	case hybrid.Unlimited:
@@ -89,8 +87,8 @@ func (l *Limiter) Limit() rate.Limit {
 	}
 }
 
-// Burst returns the burst in force, 0 for hybrid.Blocked. If the store does not answer, it is the last one
-// heard, at first 0.
+// Burst returns the burst in force, 0 for hybrid.Blocked. Without an answer of the store it returns the last
+// known burst, at first 0.
 func (l *Limiter) Burst() int {
 	limit := l.inForce()
 	if limit == hybrid.Blocked {
@@ -112,17 +110,14 @@ func (l *Limiter) Tokens() float64 {
 func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 
 // SetLimit changes the rate for the whole fleet and keeps the burst; see hybrid.Limiter.SetLimits. A rate
-// that a bucket cannot hold exactly is rounded to one that it can. rate.Inf stands for hybrid.Unlimited,
-// and 0 for hybrid.Blocked, under which the burst cannot be used either; both replace the burst, so call
-// SetBurst afterwards. A sliding window or a calendar has one number of tokens for rate and burst: it gets
-// the rate times its length, at least 1.
+// that no bucket can have exactly is rounded. rate.Inf means hybrid.Unlimited, and 0 means hybrid.Blocked;
+// both replace the burst, so call SetBurst after the next SetLimit. A sliding window or a calendar, whose
+// tokens are both rate and burst, gets the rate times its length, at least 1.
 //
-// The new limit is stored with the bucket. It also wins over the limits of a process that starts later, until
-// the key has not been used for 30 days. hybrid.Limiter.ClearLimits gives the key back to the program's own
-// limits.
+// The new limit is stored with the bucket. It wins over the limits of processes that start later, until the
+// key is unused for 30 days. hybrid.Limiter.ClearLimits restores the program's own limits.
 //
-// SetLimit cannot return an error. A failure, because the store is away or the rate is negative, is
-// logged (slog.Default).
+// SetLimit cannot return an error. It logs a failure, such as an outage or a negative rate, to slog.Default.
 func (l *Limiter) SetLimit(limit rate.Limit) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
 		switch {
@@ -134,7 +129,7 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 			now.Tokens, now.Burst = max(1, whole(float64(limit)*now.Per.Seconds())), 0
 			return now
 		}
-		return exact(limit).WithBurst(now.Capacity())
+		return limitOf(limit).WithBurst(now.Capacity())
 	})
 }
 
@@ -161,7 +156,7 @@ func (l *Limiter) SetBurst(burst int) {
 // SetBurstAt is SetBurst. It ignores t.
 func (l *Limiter) SetBurstAt(t time.Time, burst int) { l.SetBurst(burst) }
 
-// inForce returns the key's first limit, from the store or as last heard.
+// inForce returns the key's first limit in the store, or the last known one.
 func (l *Limiter) inForce() hybrid.Limit {
 	levels, err := l.key.Limiter().Levels(context.Background(), l.key.Name())
 	l.mu.Lock()
@@ -172,7 +167,7 @@ func (l *Limiter) inForce() hybrid.Limit {
 	return l.limit
 }
 
-// set replaces the limits by the first of them, changed.
+// set replaces the key's limits by the first of them, as change returns it.
 func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
 	levels, err := limiter.Levels(ctx, name)
@@ -185,14 +180,13 @@ func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 	}
 }
 
-// whole returns x rounded, as a number that may be multiplied by 1000. What it cuts off is above any limit.
+// whole returns x rounded, so that it may be multiplied by 1000. It cuts x off above any possible limit.
 func whole(x float64) int64 { return int64(math.Round(min(x, 1<<53))) }
 
-// exact returns r as a limit in whole tokens. It is exact for whole tokens per second, minute or hour, and
-// for one token every whole number of microseconds. Otherwise it is the nearest one, within a millionth. It
-// is the zero Limit, which SetLimits refuses, where r is negative or no number, or no limit is that fast or
-// slow.
-func exact(r rate.Limit) (nearest hybrid.Limit) {
+// limitOf returns r as a limit in whole tokens. It is exact for whole tokens per second, minute or hour, and
+// for one token per whole number of microseconds. Otherwise it is the nearest one, within a millionth. It
+// returns the zero Limit, which SetLimits refuses, if r is negative, not a number, too fast or too slow.
+func limitOf(r rate.Limit) (nearest hybrid.Limit) {
 	if !(r > 0) {
 		return hybrid.Limit{}
 	}

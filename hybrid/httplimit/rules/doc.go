@@ -1,5 +1,5 @@
-// Package rules limits HTTP requests by rules that are declared in a YAML or JSON file, or in a
-// table in Go, and that may change while the program runs.
+// Package rules limits HTTP requests by rules from a YAML or JSON file, or from a table in Go. The rules may
+// change while the program runs.
 //
 //	version: 3
 //	trusted: [10.0.0.0/8]
@@ -15,39 +15,40 @@
 //
 // Rules.Handler is a middleware for net/http:
 //
-//	r, err := rules.Open("rules.yaml", rules.Config{Store: redisbucket.New(client)})
-//	...
-//	http.ListenAndServe(addr, r.Handler(app))
+//	store, err := redisbucket.New(client, redisbucket.Config{}) // github.com/yuzhi-go/yuzhi/redisbucket
+//	limits, err := rules.Open("rules.yaml", rules.Config{Store: store})
+//	defer limits.Shutdown(context.Background())
+//	http.ListenAndServe(addr, limits.Handler(app))
 //
 // # Which rules limit a request
 //
-// A request is limited by the rules of the route whose pattern it matches. Patterns match as in
-// http.ServeMux: by method, host and path, with wildcards, and the most specific pattern wins. Other
-// routes do not limit it. A request that matches no pattern is not limited; "/" matches all others.
+// The rules of one route limit a request: the route with the most specific pattern that matches it. Patterns
+// match by method, host and path, with wildcards, as in http.ServeMux. A request that matches no pattern is
+// not limited; "/" matches all other requests. All rules of a request are decided together: each gives the
+// cost of the route, or none does.
 //
-// A pattern in the spelling of another router, such as /api/* or /api/:id, is refused: ServeMux would take it
-// literally, and it would limit nothing. So is a pair of patterns of which neither is more specific, such as
-// OPTIONS / and /api/. The error says what to write. A rule or a setting that no route uses is logged.
+// A pattern in the spelling of another router, such as /api/* or /api/:id, is an error, because ServeMux
+// would take it literally and it would limit nothing. Two patterns of which neither is more specific, such as
+// OPTIONS / and /api/, are an error too. The error proposes a remedy. A rule or a setting that no route uses
+// is logged.
 //
-// Each key of a rule has the rule's limits. A key in named has limits of its own: its name is the value of
-// the last key form, here a tenant. Names that no request can have, such as an address within a /64, are
-// refused.
+// Each key of a rule has the rule's limits. A key in named has its own limits. Its name is the value of the
+// last key form, such as a tenant. A name that no request can have, such as an address within a /64, is an
+// error.
 //
 // Routers read some paths differently: some serve /search/../healthz as a path below /search/, and some take
 // %2F for a slash. A request whose path has an empty segment, a dot segment or an encoded slash is limited by
 // the rules of all routes that may serve it. Each rule and key gives tokens once: the highest cost of these
-// routes, capped at the most that all rules can admit. Routers that ignore case, a slash at the end, or a
-// host that the client made up are not covered: "/" should limit such requests too.
-//
-// All rules of a request are decided together: each gives the cost of the route, or none does.
+// routes, capped at the most that all rules can admit. Add "/" for routers that ignore case, a slash at the
+// end or an invented host.
 //
 // # Changes
 //
-// Open polls its file. It does not use inotify, which reports no changes of files mounted from elsewhere, and
-// follows the first file rather than its name, although editors and Kubernetes give the name to another file.
+// Open polls its file. inotify would miss changes in mounted file systems, and the new file that editors and
+// Kubernetes put in the place of the old one.
 //
-// The name of a rule identifies its buckets: under the same name used tokens stay used, whatever else
-// changes, and under another name the rule starts with full buckets. A rule with another key form
-// counts under other keys from then on. With an equal version new limits are in force two TTLs, about
-// a second, after the last process has read them; a higher version is in force at once.
+// The name of a rule identifies its buckets. Under the same name used tokens stay used, whatever else
+// changes; under another name the rule starts with full buckets. A rule with another key form uses other
+// keys. Under an equal version new limits are in force two TTLs, about a second, after the last process has
+// read them. A higher version is in force at once.
 package rules

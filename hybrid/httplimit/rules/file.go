@@ -15,9 +15,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 )
 
-// Parse reads a table from YAML or JSON; the name of its file is for errors. The error joins the
-// first ten mistakes in the order of lines, and says how many more there are. A key form that may be
-// a name of Config.Keys is checked by New, Open and Set.
+// Parse reads a table from YAML or JSON. name is the file's name in errors. The error joins the first ten
+// mistakes in the order of lines, and tells how many more there are. Parse accepts any key form that may be a
+// name in Config.Keys; New, Open and Set check it.
 func Parse(name string, text []byte) (Table, error) { return parse(name, text, hybrid.Config{}, nil) }
 
 func parse(name string, text []byte, base hybrid.Config, keys map[string]httplimit.KeyFunc) (Table, error) {

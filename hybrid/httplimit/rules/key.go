@@ -49,7 +49,7 @@ func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 		form, listed(keys))
 }
 
-// checkName returns an error for a key in Named of a rule that no request would have.
+// checkName returns an error for a key in Named of a rule that no request can have.
 func (t Table) checkName(rule, name string) error {
 	forms := t.Rules[rule].Key
 	form := forms[len(forms)-1]
@@ -67,7 +67,7 @@ func (t Table) checkName(rule, name string) error {
 	case !isHeader && !isPath && form != addressForm:
 		return nil
 	}
-	// A request that has the name as this key: it must come out as it is.
+	// The KeyFunc must return name for a request that has it as its key.
 	r := &http.Request{RemoteAddr: strings.TrimSuffix(name, "/64"), Header: http.Header{}}
 	r.Header.Set(field, strings.TrimSpace(name))
 	path, err := url.PathUnescape(name)
@@ -75,7 +75,7 @@ func (t Table) checkName(rule, name string) error {
 		path = name
 	}
 	r.URL = &url.URL{Path: "/" + path, RawPath: "/" + name}
-	key, err := keyMaker{pattern: "/{" + wildcard + "...}"}.one(form)(r)
+	key, err := keyMaker{pattern: "/{" + wildcard + "...}"}.formFunc(form)(r)
 	switch {
 	case err != nil && form == addressForm:
 		return errors.New("is not an address, as a key is: IPv4, or an IPv6 /64")
@@ -97,11 +97,11 @@ type keyMaker struct {
 	keys    map[string]httplimit.KeyFunc // Config.Keys
 }
 
-// of returns the KeyFunc of a rule with these valid forms.
-func (m keyMaker) of(forms []string) httplimit.KeyFunc {
+// keyFunc returns the KeyFunc of a rule with these valid forms.
+func (m keyMaker) keyFunc(forms []string) httplimit.KeyFunc {
 	var all []httplimit.KeyFunc
 	for _, form := range forms {
-		all = append(all, m.one(form))
+		all = append(all, m.formFunc(form))
 	}
 	if len(all) == 1 {
 		return all[0]
@@ -109,8 +109,8 @@ func (m keyMaker) of(forms []string) httplimit.KeyFunc {
 	return httplimit.Combine(all...)
 }
 
-// lastPart returns the last part of a key that httplimit.Combine made, and "" for any other key, such as one
-// of a time at which the rule had one key form.
+// lastPart returns the last part of a key that httplimit.Combine made. It returns "" for any other key, such
+// as one from the time when the rule had one key form.
 func lastPart(key string) (part string) {
 	for key != "" {
 		size, rest, _ := strings.Cut(key, ":")
@@ -123,7 +123,7 @@ func lastPart(key string) (part string) {
 	return part
 }
 
-func (m keyMaker) one(form string) httplimit.KeyFunc {
+func (m keyMaker) formFunc(form string) httplimit.KeyFunc {
 	switch form {
 	case allForm:
 		return httplimit.OneKey
@@ -138,7 +138,7 @@ func (m keyMaker) one(form string) httplimit.KeyFunc {
 	if name, ok := strings.CutPrefix(form, pathForm); ok {
 		where, _ := wildcardOf(m.pattern, name)
 		return func(r *http.Request) (string, error) {
-			value := where.of(r)
+			value := where.value(r)
 			if value == "" {
 				return "", fmt.Errorf("%w: path wildcard %s is empty", httplimit.ErrNoKey, name)
 			}

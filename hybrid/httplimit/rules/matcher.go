@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// matcher finds the pattern that a request matches. It asks an http.ServeMux that serves nothing, and
-// does not change the request.
+// matcher finds the pattern that a request matches, by an http.ServeMux without handlers. It does not change
+// the request.
 type matcher struct{ mux http.ServeMux }
 
-// of returns the pattern that r matches, or "". A path that ServeMux would redirect, such as //a to
+// patternOf returns the pattern that r matches, or "". A path that ServeMux would redirect, such as //a to
 // /a, matches the pattern of the target.
-func (m *matcher) of(r *http.Request) string {
+func (m *matcher) patternOf(r *http.Request) string {
 	_, pattern := m.mux.Handler(r)
 	if r.Method == http.MethodConnect && strings.HasPrefix(pattern, "/") && strings.HasSuffix(pattern, "/") {
-		// It may be the path that ServeMux would redirect to.
+		// ServeMux may have returned the target of a redirect as the pattern.
 		to := &http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Path: pattern}}
 		_, pattern = m.mux.Handler(to)
 	}
@@ -55,8 +55,8 @@ func split(pattern string) (method, rest string) {
 
 // wildcard finds the value of a wildcard in a path that matches a pattern.
 type wildcard struct {
-	segment int  // of the path, from 0
-	rest    bool // {name...}: this segment and all that follow
+	segment int  // index of the path segment
+	rest    bool // whether {name...} has the later segments too
 }
 
 // wildcardOf finds the wildcard name in pattern.
@@ -71,8 +71,8 @@ func wildcardOf(pattern, name string) (w wildcard, ok bool) {
 	return w, false
 }
 
-// of returns the unescaped value in a request that matches; "" if the path is too short.
-func (w wildcard) of(r *http.Request) string {
+// value returns the unescaped value in a request that matches, or "" if the path is too short.
+func (w wildcard) value(r *http.Request) string {
 	p := strings.TrimPrefix(cleanPath(r.URL.EscapedPath()), "/")
 	for range w.segment {
 		_, p, _ = strings.Cut(p, "/")
@@ -95,12 +95,11 @@ func cleanPath(p string) string {
 	return clean
 }
 
-// Routers read some paths differently. http.ServeMux redirects /search/../healthz to /healthz, and
-// others serve it as a path below /search/; for some %2F is a slash. If one reading decided, a client
-// could make one route serve a request that another route limits, or none. Such requests are rare, and
-// are limited by the rules of all routes that may serve them.
+// Routers read some paths differently. http.ServeMux redirects /search/../healthz to /healthz, and others
+// serve it as a path below /search/; for some %2F is a slash. If only one reading decided, a client could
+// reach a route past its limits. So the rules of all routes that may serve such a rare request limit it.
 
-// readings returns r as routers other than ServeMux may read it; nil if all read its path alike.
+// readings returns r as routers other than ServeMux may read it, or nil if all read its path alike.
 func readings(r *http.Request) (all []*http.Request) {
 	escaped := r.URL.EscapedPath()
 	if isPlain(escaped) {
@@ -114,7 +113,7 @@ func readings(r *http.Request) (all []*http.Request) {
 	for _, p := range []string{literal(escaped), literal(decoded), cleanPath(decoded)} {
 		unescaped, err := url.PathUnescape(p)
 		if err != nil {
-			continue // never, as EscapedPath and PathEscape made p
+			continue // never: EscapedPath and PathEscape made p
 		}
 		other := *r
 		other.URL = &url.URL{Host: r.URL.Host, Path: unescaped, RawPath: p}
@@ -125,15 +124,15 @@ func readings(r *http.Request) (all []*http.Request) {
 
 // isPlain reports whether every router reads the segments of p alike.
 func isPlain(p string) bool {
-	odd := func(what string) bool { return strings.Contains(p, what) }
-	return strings.HasPrefix(p, "/") && !odd("//") && !odd("/.") &&
-		!(odd("%2") && (odd("%2F") || odd("%2f") || odd("%2E") || odd("%2e")))
+	contains := func(part string) bool { return strings.Contains(p, part) }
+	return strings.HasPrefix(p, "/") && !contains("//") && !contains("/.") &&
+		!(contains("%2") && (contains("%2F") || contains("%2f") || contains("%2E") || contains("%2e")))
 }
 
 // unnamed is a segment that only wildcards match.
 const unnamed = "%00"
 
-// literal returns p for a router that takes the segments "", "." and ".." for names.
+// literal returns p as a router reads it that takes the segments "", "." and ".." as names.
 func literal(p string) string {
 	segments := strings.Split(strings.TrimPrefix(p, "/"), "/")
 	for i, segment := range segments {

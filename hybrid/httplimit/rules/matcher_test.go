@@ -81,7 +81,7 @@ func FuzzMatchesAsServeMux(f *testing.F) {
 		}
 		r := &http.Request{Method: method, Host: host, URL: u, RequestURI: path, Header: http.Header{}}
 		before, url := *r, *u
-		pattern := m.of(r)
+		pattern := m.patternOf(r)
 		wantPattern, want := served(t, mux, r, got)
 		if method == http.MethodConnect && pattern != wantPattern {
 			return // which ServeMux redirects, but for other reasons
@@ -93,7 +93,7 @@ func FuzzMatchesAsServeMux(f *testing.F) {
 		values := map[string]string{}
 		for _, name := range []string{"x", "y", "rest"} {
 			if w, ok := wildcardOf(pattern, name); ok {
-				if v := w.of(r); v != "" {
+				if v := w.value(r); v != "" {
 					values[name] = v
 				}
 			}

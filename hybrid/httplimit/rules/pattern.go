@@ -39,7 +39,7 @@ var (
 	hostForm   = regexp.MustCompile(`^([a-z0-9_-]+(\.[a-z0-9_-]+)*\.?)?$`)
 )
 
-// checkPattern returns an error for a pattern that ServeMux would accept and no request is meant to match.
+// checkPattern returns an error for a pattern that ServeMux accepts but no request matches as intended.
 func checkPattern(pattern string) error {
 	method, rest := split(pattern)
 	host, _, _ := strings.Cut(rest, "/")
@@ -81,7 +81,7 @@ var (
 	conflictForm = regexp.MustCompile(`^pattern ".*" conflicts with pattern (".*"):\s`)
 )
 
-// refused returns an error for a pattern that ServeMux has refused with text, and says what to write.
+// refused returns an error for a pattern that ServeMux has refused with text, with a remedy.
 func refused(pattern, text string) error {
 	text = registeredAt.ReplaceAllString(text, "")
 	found := conflictForm.FindStringSubmatch(text)

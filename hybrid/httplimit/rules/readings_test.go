@@ -47,7 +47,7 @@ routes:
 		} {
 			s := r.current.Load()
 			testkit.Must(t, s.use(), "the set has ended")
-			selected, err := s.of(httptest.NewRequest(http.MethodGet, path, nil))
+			selected, err := s.selectRules(httptest.NewRequest(http.MethodGet, path, nil))
 			got := fmt.Sprint(selected.Cost)
 			for _, rule := range selected.Rules {
 				got += fmt.Sprintf(" %s:%d", rule.Name, rule.Class)

@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 )
 
-// settle is how long a changed file must stay the same before it is read: a file that is written in
-// place is incomplete for a while.
+// settle is how long a changed file must stay the same before it is read, because a file written in place is
+// incomplete for a while.
 const settle = 100 * time.Millisecond
 
 // file is the file that Open was given.
@@ -21,7 +21,7 @@ type file struct {
 	path string // empty after New
 	stop chan struct{}
 	done sync.WaitGroup
-	last reading // the latest one that was judged; guarded by Rules.mu
+	last reading // last reading that was judged; guarded by Rules.mu
 }
 
 // reading is the text of a file, or the error of reading it.
@@ -44,12 +44,12 @@ func readAll(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, yamlfile.TextMax+1))
 }
 
-// Open returns Rules with the table in a YAML or JSON file, and reads the file again every
-// Config.Interval. Its errors are those of New, each with its line, or of opening the file.
+// Open returns Rules with the table in a YAML or JSON file, and reads the file again every Config.Interval.
+// Its errors are those of New, each with its line, or of opening the file.
 //
-// Each time the file is opened by its path, so an editor or a deployment may replace it, as Kubernetes
-// does with the files of a ConfigMap. A file that cannot be used changes nothing: the rules in force
-// stay, the log has the reason once, and so have Status and Config.OnReload.
+// Open opens the file by its path each time, so an editor or a deployment may replace it, as Kubernetes does
+// with the files of a ConfigMap. An invalid file changes nothing: the rules in force stay. The log has its
+// error once; Status and Config.OnReload have it too.
 func Open(path string, cfg Config) (*Rules, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -76,14 +76,14 @@ func Open(path string, cfg Config) (*Rules, error) {
 	return r, nil
 }
 
-// watch judges the file whenever it has changed.
+// watch judges the file after each change.
 func (r *Rules) watch(every time.Duration) {
 	for r.file.sleep(every) {
 		now := read(r.file.path)
 		r.mu.Lock()
 		changed := now != r.file.last
 		r.mu.Unlock()
-		// If it is another one after settle, it is being written, and is read again later.
+		// A file that differs again after settle is being written. It is read again later.
 		if changed && r.file.sleep(min(settle, every)) && read(r.file.path) == now {
 			_ = r.decide(now) // Status and Config.OnReload have the error
 		}
@@ -100,8 +100,8 @@ func (f *file) sleep(d time.Duration) bool {
 	}
 }
 
-// Reload reads the file now, such as at a SIGHUP, and returns an error if it is not in force. It is an
-// error for Rules from New.
+// Reload reads the file now, such as at a SIGHUP. It returns an error if the file is not in force, or if the
+// Rules come from New.
 func (r *Rules) Reload() error {
 	if r.file.path == "" {
 		return errors.New("rules: no file to reload: the Rules come from New")
@@ -109,7 +109,7 @@ func (r *Rules) Reload() error {
 	return r.decide(read(r.file.path))
 }
 
-// decide brings a reading into force, or returns an error, and calls Config.OnReload if it is new.
+// decide brings a reading into force, or returns its error. It calls Config.OnReload for a new reading.
 func (r *Rules) decide(now reading) error {
 	r.mu.Lock()
 	isNews := now != r.file.last && !r.isClosed

@@ -23,37 +23,38 @@ import (
 // ErrClosed is the error of a change after Shutdown or Close.
 var ErrClosed = errors.New("rules: closed")
 
-// Config has the settings that a Table does not declare. Store is required; every other zero field
-// means its default.
+// Config has the settings that are not in a Table. Store is required. Every other zero field selects a
+// default.
 type Config struct {
 	// Store holds the buckets.
 	Store lease.Store
-	// Base configures every rule's Limiter. Name, Limits, LimitsFor, Version and Priorities come from
-	// the table and must not be set. Scope must not be set either, because a change of the policy would
-	// forget its buckets; for buckets in this process, Store can be a memory.Store. This package
-	// logs to its Logger too.
+	// Base configures every rule's Limiter. Name, Limits, LimitsFor, Version and Priorities must be unset,
+	// because they come from the table. Scope must be unset, because a change of the policy would forget its
+	// buckets; for buckets in this process, set Store to a memory.Store. This package logs to its Logger too.
 	Base hybrid.Config
-	// Keys are further key forms by name: letters, digits, '_', '.' and '-', but not all, address or route.
+	// Keys are further key forms by name. A name has letters, digits, '_', '.' and '-', and is not all,
+	// address or route.
 	Keys map[string]httplimit.KeyFunc
-	// Options are those of httplimit.Select, such as httplimit.OnLimit.
+	// Options are options of httplimit.Select, such as httplimit.OnLimit.
 	Options []httplimit.Option
-	// Interval is how often Open reads the file again. 0 means 5 s. Below 0 only Reload reads it.
+	// Interval is the time between two reads of the file; 0 means 5 s. If it is negative, only Reload reads
+	// the file again.
 	Interval time.Duration
-	// OnLimiter, if set, is called with each Limiter before its first use, such as to register its
-	// metrics. Its result, if not nil, runs once the Limiter is closed. If the policy or the version of
-	// a rule changes, the new Limiter and the old one, of the same name, exist together for a moment.
-	// Neither function may use the Rules.
+	// OnLimiter, if set, runs for each Limiter before its first use, such as to register its metrics. Its
+	// result, if not nil, runs after the Limiter is closed. If the policy or the version of a rule changes,
+	// the new and the old Limiter exist together for a moment, with the same name. Neither function may use
+	// the Rules.
 	OnLimiter func(*hybrid.Limiter) (gone func())
-	// OnReload, if set, runs with nil when a changed file has come into force, and with the error when
-	// it was refused. It may use the Rules, but not end them.
+	// OnReload, if set, runs with nil after a changed file has come into force, and with the error of an
+	// invalid file. It may use the Rules, but not close them.
 	OnReload func(err error)
 }
 
 // interval is the default of Config.Interval.
 const interval = 5 * time.Second
 
-// Rules limit requests by a table, which may be replaced meanwhile. Goroutines may share Rules. Use New
-// or Open; the zero value does not work.
+// Rules limit requests by a table, which may be replaced. Goroutines may share Rules. Use New or Open; the
+// zero value does not work.
 type Rules struct {
 	cfg     Config
 	limit   func(http.Handler) http.Handler
@@ -64,7 +65,7 @@ type Rules struct {
 	alive    map[*limiter]struct{}
 	isClosed bool
 
-	endings     sync.WaitGroup  // of Limiters whose rule was removed
+	endings     sync.WaitGroup  // shutdowns of Limiters of removed rules
 	untilClosed context.Context // bounds endings: Shutdown and Close end it
 	cancel      context.CancelFunc
 	closing     sync.Once
@@ -74,11 +75,11 @@ type Rules struct {
 
 // Status describes the table in force and the changes so far.
 type Status struct {
-	Table    Table     // in force; read-only
-	Since    time.Time // when it came into force
+	Table    Table     // table in force; read-only
+	Since    time.Time // time of the last change
 	Reloaded int64     // number of later tables that came into force
 	Refused  int64     // number of tables and files that were refused
-	Err      error     // why the table or file given last is not in force; nil if it is
+	Err      error     // error of the last table or file; nil if it is in force
 }
 
 // New returns Rules with a table from Go. It does no I/O. Its error names every violation and wraps
@@ -132,7 +133,7 @@ func (c Config) check() error {
 	return bad.Err()
 }
 
-// named returns Keys, and an empty map for nil: nil stands for unknown Keys in Table.check.
+// named returns Keys, or an empty map for nil, because nil stands for unknown Keys in Table.check.
 func (c Config) named() map[string]httplimit.KeyFunc {
 	if c.Keys == nil {
 		return map[string]httplimit.KeyFunc{}
@@ -140,23 +141,23 @@ func (c Config) named() map[string]httplimit.KeyFunc {
 	return c.Keys
 }
 
-// Handler limits next by the rules of the route that a request matches. A request that matches none is
-// not limited. One table decides the whole request, whatever changes meanwhile, and one Join all its
-// rules. Goroutines may share the result.
+// Handler limits next by the rules of the route that a request matches. A request that matches no route is
+// not limited. One table and one Join decide a request, even if the table changes meanwhile. Goroutines may
+// share the result.
 func (r *Rules) Handler(next http.Handler) http.Handler { return r.limit(next) }
 
 func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 	for {
-		if s := r.current.Load(); s.use() { // otherwise there is another one by now
-			return s.of(req)
+		if s := r.current.Load(); s.use() { // false if a newer set is in force
+			return s.selectRules(req)
 		}
 	}
 }
 
-// Set replaces the table in force by t. Under rules of the same name used tokens stay used. A rule
-// keeps its Limiter and takes new limits as hybrid.Limiter.Refresh says; if its policy or the version
-// changes, it gets another Limiter of the same buckets. The Limiter of a removed rule is shut down
-// after the last request that needs it. After an error, one of those of New, nothing has changed.
+// Set replaces the table. Under rules of the same name used tokens stay used. A rule keeps its Limiter and
+// takes new limits like hybrid.Limiter.Refresh; if its policy or the version changes, it gets a new Limiter
+// with the same buckets. The Limiter of a removed rule is shut down after the last request that needs it.
+// After an error, which is one of New, nothing has changed.
 func (r *Rules) Set(t Table) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,7 +205,7 @@ func (r *Rules) changeLocked(t Table) error {
 		}
 	}
 	r.propose(t, limiters)
-	r.current.Store(newSet(t, &r.cfg, limiters, r.ended))
+	r.current.Store(newSet(t, &r.cfg, limiters, r.shutDownUnused))
 	r.status.Since = time.Now()
 	if unused := t.unused(); len(unused) > 0 {
 		r.logger().Warn("rules: no route uses these settings",
@@ -217,8 +218,8 @@ func (r *Rules) changeLocked(t Table) error {
 	return nil
 }
 
-// ended shuts down the Limiters of s that no other set uses.
-func (r *Rules) ended(s *set) {
+// shutDownUnused shuts down the Limiters of s that no other set uses.
+func (r *Rules) shutDownUnused(s *set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range s.limiters {
@@ -258,15 +259,15 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// Shutdown stops polling the file, gives back the leases of the Limiters and closes them. It returns when all
-// have ended, with the errors of hybrid.Limiter.Shutdown. Later requests fail with hybrid.ErrClosed, so shut
-// the server down first. A second Shutdown or Close waits for the first, and returns nil.
+// Shutdown stops polling the file, gives back the leases of the Limiters and closes them. It returns the
+// errors of hybrid.Limiter.Shutdown when all are closed. Later requests fail with hybrid.ErrClosed, so shut
+// the server down first. A second Shutdown or Close waits for the first and returns nil.
 func (r *Rules) Shutdown(ctx context.Context) error {
 	defer context.AfterFunc(ctx, r.cancel)()
 	return r.close(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) })
 }
 
-// Close is Shutdown without giving leases back; it needs no store.
+// Close is Shutdown without giving leases back. It needs no store.
 func (r *Rules) Close() error {
 	r.cancel()
 	return r.close((*hybrid.Limiter).Close)

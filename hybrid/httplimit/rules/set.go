@@ -13,20 +13,20 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 )
 
-// set is a table that is, or was, in force. Only the number of its users changes.
+// set is a table in force, or a former one. Only the number of its users changes.
 type set struct {
 	table    Table
 	matcher  matcher
 	routes   map[string]selection // by pattern
 	limiters map[string]*limiter  // by the name of the rule
-	users    atomic.Int64         // requests being decided, and 1 while it is in force
-	ended    func(*set)           // runs when users is 0
+	users    atomic.Int64         // number of requests being decided, plus 1 while in force
+	ended    func(*set)           // called when users is 0
 }
 
 // selection has the rules of a route.
 type selection struct {
 	httplimit.Selection
-	most int64 // the highest cost that all its rules can admit
+	maxCost int64 // highest cost that all rules can admit
 }
 
 // newSet returns a set in force with the valid table t.
@@ -35,17 +35,17 @@ func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)
 	s.routes = make(map[string]selection, len(t.Routes))
 	s.users.Store(1)
 	for pattern, route := range t.Routes {
-		_, _ = s.matcher.add(pattern) // check has tried it
+		_, _ = s.matcher.add(pattern) // check has added it without an error
 		keys := keyMaker{pattern, t.Trusted, cfg.Keys}
 		selected := selection{httplimit.Selection{Cost: route.cost(), Done: s.release}, costMax}
 		for _, name := range route.Rules {
 			rule := t.Rules[name]
 			class := min(route.Class, len(rule.Priorities))
 			selected.Rules = append(selected.Rules, httplimit.Rule{
-				Name: name, Limiter: limiters[name].Limiter, Key: keys.of(rule.Key), Class: class,
+				Name: name, Limiter: limiters[name].Limiter, Key: keys.keyFunc(rule.Key), Class: class,
 			})
-			most, _ := rule.most("", cfg.Base, class)
-			selected.most = min(selected.most, most)
+			most, _ := rule.maxCost("", cfg.Base, class)
+			selected.maxCost = min(selected.maxCost, most)
 		}
 		s.routes[pattern] = selected
 	}
@@ -67,16 +67,16 @@ func (s *set) use() bool {
 
 func (s *set) release() {
 	if s.users.Add(-1) == 0 {
-		go s.ended(s) // it takes a lock, for which a request must not wait
+		go s.ended(s) // a request must not wait for its lock
 	}
 }
 
-// of selects the rules of r. If there are any, Done releases s.
-func (s *set) of(r *http.Request) (httplimit.Selection, error) {
+// selectRules selects the rules of r. If there are any, Done releases s.
+func (s *set) selectRules(r *http.Request) (httplimit.Selection, error) {
 	if others := readings(r); others != nil {
-		return s.ofAll(r, others)
+		return s.selectAll(r, others)
 	}
-	selected := s.routes[s.matcher.of(r)]
+	selected := s.routes[s.matcher.patternOf(r)]
 	if len(selected.Rules) == 0 {
 		s.release()
 		return httplimit.Selection{}, nil
@@ -84,16 +84,15 @@ func (s *set) of(r *http.Request) (httplimit.Selection, error) {
 	return selected.Selection, nil
 }
 
-// shutdownMax bounds how long the Limiter of a removed rule tries to give back its leases. After that
-// they expire at the store.
+// shutdownMax bounds how long the Limiter of a removed rule tries to give back its leases, which otherwise
+// expire at the store.
 const shutdownMax = 10 * time.Second
 
-// limiter is the Limiter of a rule. It stays while there is a rule of its name with the same version
-// and policy.
+// limiter is the Limiter of a rule. It stays while a rule of its name has the same version and policy.
 type limiter struct {
 	*hybrid.Limiter
-	config hybrid.Config        // before hybrid fills in defaults
-	rule   atomic.Pointer[Rule] // whose limits it proposes
+	config hybrid.Config        // configuration without defaults
+	rule   atomic.Pointer[Rule] // rule with the limits to propose
 	sets   int                  // number of sets that use it; guarded by Rules.mu
 	gone   func()               // the result of Config.OnLimiter; may be nil
 }
@@ -115,7 +114,7 @@ func (l *limiter) serves(c hybrid.Config) bool {
 	return have.Version == c.Version && have.Policy == c.Policy && slices.Equal(have.Priorities, c.Priorities)
 }
 
-// limitersFor returns the Limiters of a table: the former ones if they can serve it, and else new ones.
+// limitersFor returns the Limiters of a table: former ones if they can serve it, otherwise new ones.
 func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string]*limiter, err error) {
 	all = map[string]*limiter{}
 	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {
@@ -148,7 +147,7 @@ func (r *Rules) propose(t Table, all map[string]*limiter) {
 	for name, l := range all {
 		if now := t.Rules[name]; !reflect.DeepEqual(now, *l.rule.Load()) {
 			l.rule.Store(&now)
-			// It cannot fail: the limits are valid, and the Limiter is closed only when all are.
+			// Refresh cannot fail: the limits are valid, and no Limiter is closed.
 			_ = l.Refresh(context.Background())
 		}
 	}
@@ -163,19 +162,19 @@ func (l *limiter) end(close func(*hybrid.Limiter) error) error {
 	return err
 }
 
-// ofAll selects the rules of r and of others, its other readings. Each rule and key gives tokens once:
+// selectAll selects the rules of r and of others, its other readings. Each rule and key gives tokens once:
 // the highest cost of the routes, capped at the most that every rule can admit.
-func (s *set) ofAll(r *http.Request, others []*http.Request) (httplimit.Selection, error) {
+func (s *set) selectAll(r *http.Request, others []*http.Request) (httplimit.Selection, error) {
 	returns := false
 	defer func() {
-		if !returns { // a KeyFunc of Config.Keys panics, so Done does not run
+		if !returns { // a KeyFunc of Config.Keys has panicked, so Done will not run
 			s.release()
 		}
 	}()
 	selected, most := httplimit.Selection{Done: s.release}, int64(costMax)
 	var routes, keys []string
 	for _, reading := range append([]*http.Request{r}, others...) {
-		pattern := s.matcher.of(reading)
+		pattern := s.matcher.patternOf(reading)
 		if slices.Contains(routes, pattern) {
 			continue
 		}
@@ -196,7 +195,7 @@ func (s *set) ofAll(r *http.Request, others []*http.Request) (httplimit.Selectio
 			selected.Rules, keys = append(selected.Rules, rule), append(keys, id)
 		}
 		if len(route.Rules) > 0 {
-			selected.Cost, most = max(selected.Cost, route.Cost), min(most, route.most)
+			selected.Cost, most = max(selected.Cost, route.Cost), min(most, route.maxCost)
 		}
 	}
 	selected.Cost, returns = min(selected.Cost, most), true

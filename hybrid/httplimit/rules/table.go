@@ -20,12 +20,11 @@ import (
 // ErrInvalid is wrapped by every error about rules that cannot be used.
 var ErrInvalid = errors.New("rules: invalid rules")
 
-// Table declares rules and routes; a file has fields of the same names. After a call of New or Set
-// the caller must not change the Table.
+// Table declares rules and routes. A file has fields of the same names. The caller must not change a Table
+// after passing it to New or Set.
 type Table struct {
-	// Version is hybrid.Config.Version of every rule, 0 to 2^52-1: across processes the highest one
-	// wins at once. Processes with equal versions take changed limits two TTLs after the last of them
-	// has read the Table.
+	// Version is hybrid.Config.Version of every rule, 0 to 2^52-1. The highest one among the processes holds
+	// at once. Under equal versions, changed limits hold two TTLs after the last process has read the Table.
 	Version int64
 	// Trusted are the proxies that the key form "address" believes; see httplimit.ClientIP.
 	Trusted []netip.Prefix
@@ -36,14 +35,14 @@ type Table struct {
 // Rule is a limit of requests that have the same key.
 type Rule struct {
 	// Key names the key form: "all", "address", "route", "header:NAME", "path:NAME" (a wildcard of the
-	// route's pattern), or a name of Config.Keys. With several forms, a list in a file, requests count
-	// together if all of their keys are equal.
+	// route's pattern), or a name of Config.Keys. With several forms, a list in a file, requests share a key
+	// if all of their forms are equal.
 	Key []string
-	// Limits must all have room for a request: 1 to 4, for each key.
+	// Limits are the 1 to 4 limits of each key. A request needs tokens of all of them.
 	Limits []hybrid.Limit
-	// Named has the limits of single keys, which stand in place of Limits. A name is the value of the last
-	// form in Key, exactly as requests have it: with "header:X-Tenant" or "route, header:X-Tenant" a tenant.
-	// A named key keeps its bucket when it gets limits of its own, and when it loses them.
+	// Named has limits for single keys in place of Limits. A name is the value of the last form in Key,
+	// exactly as requests have it: with "header:X-Tenant" or "route, header:X-Tenant" a tenant. A key keeps
+	// its bucket when it is added to Named or removed.
 	Named map[string][]hybrid.Limit
 	// Priorities are hybrid.Config.Priorities; see Route.Class.
 	Priorities []float64
@@ -58,17 +57,16 @@ type Rule struct {
 type Route struct {
 	// Cost is how many tokens a request takes of every rule. 0 means 1.
 	Cost int64
-	// Rules are the names of at most 16 rules, all of which must admit a request. An empty list does
-	// not limit it.
+	// Rules names at most 16 rules, all of which must admit a request. An empty list does not limit it.
 	Rules []string
-	// Class is the class of a request, from 0, in Priorities; a rule with fewer classes takes its last.
+	// Class is the class of a request in Priorities, from 0. A rule with fewer classes uses its last.
 	Class int
 }
 
-const rulesMax = 16 // keys of a Join
+const rulesMax = 16 // bound of hybrid.Limiter.Join
 
-// check returns the violations of t, in the order of paths. base and keys are Config.Base and
-// Config.Keys; if keys is nil, an unknown key form passes as a name in Config.Keys.
+// check returns the violations of t in the order of paths. base and keys are Config.Base and Config.Keys. If
+// keys is nil, any unknown key form passes.
 func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) error {
 	c := checker{violation.List{Kind: ErrInvalid}, base, keys}
 	violation.Between(&c.List, "version", t.Version, 0, 1<<52-1)
@@ -131,7 +129,7 @@ func (c *checker) rule(path, name string, t Table) {
 	}
 }
 
-// adopt adds the violations in err of what is at path.
+// adopt adds the violations in err, with paths below path.
 func (c *checker) adopt(err error, path string) {
 	c.Adopt(err, func(field string) string {
 		return violation.Under(path)(violation.Rename(field, strings.ToLower))
@@ -197,7 +195,7 @@ func (c *checker) routes(t Table) {
 				}
 			}
 			class := min(route.Class, len(rule.Priorities))
-			if most, by := rule.most(yamlfile.Join("rules", name), c.base, class); route.cost() > most {
+			if most, by := rule.maxCost(yamlfile.Join("rules", name), c.base, class); route.cost() > most {
 				c.Add(path+".cost", route.cost(), "must be at most %d: %s never admits more in class %d",
 					most, by, class)
 			}
@@ -209,12 +207,13 @@ func (c *checker) routes(t Table) {
 	}
 }
 
-// costMax is for routes without rules: no request costs more.
+// costMax is the bound of a route without rules, above any cost.
 const costMax = math.MaxInt64
 
-// most returns the highest cost that all limits of r, a rule with this path, admit in a class, and the limit
-// that admits no more. It is costMax without such a limit; blocked does not count, as it denies any cost.
-func (r Rule) most(path string, base hybrid.Config, class int) (most int64, by string) {
+// maxCost returns the highest cost that all limits of r admit in a class, and the limit that allows no more.
+// path is the path of r. Without limits it returns costMax. Blocked does not count, because it denies any
+// cost.
+func (r Rule) maxCost(path string, base hybrid.Config, class int) (most int64, by string) {
 	kept := base.Policy.Headroom
 	if class > 0 {
 		kept = r.Priorities[class-1]
@@ -233,7 +232,7 @@ func (r Rule) most(path string, base hybrid.Config, class int) (most int64, by s
 
 // unused returns the paths of settings in a valid table that no request can notice.
 func (t Table) unused() (paths []string) {
-	classes := map[string]int{} // of rules that a route has
+	classes := map[string]int{} // number of used classes by rule
 	for pattern, route := range t.Routes {
 		if len(route.Rules) == 0 && route.Cost > 0 {
 			paths = append(paths, yamlfile.Join("routes", pattern)+".cost")
@@ -274,6 +273,6 @@ func listed[V any](m map[string]V) string {
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 }
 
-// mistakesMax bounds the mistakes of a file that an error names, and mistakeLength the characters of each:
-// the mistakes of a large file would fill a log.
+// mistakesMax bounds the mistakes of a file in an error. mistakeLength bounds the characters of each.
+// Otherwise a large file would fill a log.
 const mistakesMax, mistakeLength = 10, 400

@@ -1,10 +1,10 @@
 // Package grpclimit limits the calls of a gRPC server, and those that a client makes, by the Limiters of
 // package rpclimit. It is a module of its own, so that the others do not need gRPC.
 //
-// A server takes UnaryServerInterceptor and StreamServerInterceptor. A call that a limit denies is answered
-// with ResourceExhausted and a RetryInfo. A client takes UnaryClientInterceptor, which comes back when the
-// server said, and StreamClientInterceptor. Metadata, Method and Peer are keys; Status is what each error of
-// a Limiter becomes.
+// A server uses UnaryServerInterceptor and StreamServerInterceptor. A denied call gets ResourceExhausted and
+// a RetryInfo. A client uses UnaryClientInterceptor, which repeats a denied call after the time in its
+// RetryInfo, and StreamClientInterceptor. Metadata, Method and Peer are KeyFuncs. Status converts the errors
+// of a Limiter.
 package grpclimit
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
 )
 
-// Metadata returns the value of a field of the call's metadata. Use it for fields that an interceptor or a
-// proxy before this server has checked, as a client can write any value. No value is an error that wraps
-// rpclimit.ErrNoKey. Several values are an error that does not, so rpclimit.FirstOf does not go on: their
-// origin is unknown. A value that is an IP address has the key of rpclimit.AddressKey.
+// Metadata returns the value of a field of the call's metadata. A client can write any value, so use it for
+// fields that an interceptor or a proxy has checked. No value is an error that wraps rpclimit.ErrNoKey.
+// Several values are an error that does not wrap it, so rpclimit.FirstOf ends the search: their origin is
+// unknown. An IP address has the key of rpclimit.AddressKey.
 func Metadata(name string) rpclimit.KeyFunc {
 	return func(ctx context.Context) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
@@ -51,7 +51,7 @@ func Method(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%w: the context is not that of a server call", rpclimit.ErrNoKey)
 }
 
-// Peer returns the address of the client, without its port: that of the proxy, if there is one. An IPv6 /64
+// Peer returns the address of the client or of the proxy before this server, without its port. An IPv6 /64
 // counts as one address; see rpclimit.AddressKey.
 func Peer(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
@@ -65,11 +65,11 @@ func Peer(ctx context.Context) (string, error) {
 	return rpclimit.AddressKey(address), nil
 }
 
-// Status returns the status of a call that is not admitted. Only a limit returns ResourceExhausted, with the
-// time of the retry as a RetryInfo, unless the limit is hybrid.Blocked. InvalidArgument is for a call that is
-// never admitted, whatever the state of the server: without a key, for more than the burst, or with a
-// negative cost. A call that ended first has its context's status, and any other is Unavailable. A status
-// that err is or wraps, of a KeyFunc or of rpclimit.Status, stays as it is.
+// Status returns the status of a call that is not admitted. A denial by a limit has ResourceExhausted and a
+// RetryInfo, which is missing for hybrid.Blocked. A call without a key, above the burst or with a negative
+// cost is never admitted and has InvalidArgument. A call whose context has ended has the context's status.
+// Other errors have Unavailable. An err that has or wraps a status of its own, from a KeyFunc or
+// rpclimit.Status, keeps it.
 func Status(err error) error {
 	var own interface{ GRPCStatus() *status.Status }
 	var denial rpclimit.Denial
@@ -96,7 +96,7 @@ func Status(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// limit is Status of l's error; nil admits, as does a nil Limiter.
+// limit returns the Status of l's error. A nil Limiter admits.
 func limit(ctx context.Context, l *rpclimit.Limiter) error {
 	if l == nil {
 		return nil
@@ -114,9 +114,9 @@ func UnaryServerInterceptor(calls *rpclimit.Limiter) grpc.UnaryServerInterceptor
 	}
 }
 
-// StreamServerInterceptor limits the streams that clients open, and the messages that each of them sends.
-// Either may be nil, for no limit. With the option rpclimit.Wait of messages a stream is not read while its
-// message waits, so HTTP/2 slows its client down to the limit; without it the stream ends with the denial.
+// StreamServerInterceptor limits the streams that clients open, and the messages of each stream. Either
+// Limiter may be nil, for no limit. If messages has the option rpclimit.Wait, a stream is not read while its
+// message waits, so HTTP/2 slows the client down; without the option a denial ends the stream.
 func StreamServerInterceptor(streams, messages *rpclimit.Limiter) grpc.StreamServerInterceptor {
 	return func(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if err := limit(s.Context(), streams); err != nil {
@@ -138,10 +138,9 @@ func (s serverStream) RecvMsg(m any) error {
 	return limit(s.Context(), s.messages)
 }
 
-// UnaryClientInterceptor limits the calls that a client makes: with the option rpclimit.Wait they wait until
-// they may be sent. calls may be nil, for no limit of the client's own. A call that the server denies with a
-// RetryInfo is made again after that time, until it is admitted, or fails at once if its deadline comes
-// before.
+// UnaryClientInterceptor limits the calls that a client makes. With the option rpclimit.Wait, calls wait for
+// their turn. A nil calls has no limit. If the server denies a call with a RetryInfo, the call is repeated
+// after that time until it is admitted. It fails at once if its deadline comes before.
 func UnaryClientInterceptor(calls *rpclimit.Limiter) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -164,7 +163,7 @@ func UnaryClientInterceptor(calls *rpclimit.Limiter) grpc.UnaryClientInterceptor
 }
 
 // StreamClientInterceptor limits the streams that a client opens, and the messages that it sends in each.
-// Either may be nil, for no limit. A stream that the server ends is not opened again.
+// Either Limiter may be nil, for no limit. A stream that the server has ended is not opened again.
 func StreamClientInterceptor(streams, messages *rpclimit.Limiter) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, about *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 		open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -191,8 +190,8 @@ func (s clientStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// RetryAfter returns the time after which the server asks for a retry of a call that it has denied; ok is
-// false if err names none, or none above 0.
+// RetryAfter returns the time after which the server asks for a retry of a denied call. ok is false if err
+// has no time above 0.
 func RetryAfter(err error) (after time.Duration, ok bool) {
 	for _, detail := range status.Convert(err).Details() {
 		if info, is := detail.(*errdetails.RetryInfo); is {
