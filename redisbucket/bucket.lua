@@ -1,18 +1,20 @@
--- bucket.lua: token buckets (docs/protocol.md sections 3.2 and 3.3). A limit l has its level and rest, and burst,
--- most (with the overcommit), unit, step, tick, and full, the time to fill.
+-- bucket.lua: token buckets (docs/protocol.md sections 3.2 and 3.3). KEYS, ARGV and units: common.lua.
+--
+-- A limit l of a configuration has the fields level, rest, burst, most (the burst and the overcommit), unit,
+-- step, tick and full (the time to fill).
 
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
 -- capacity returns the level up to which limit l may fill while held tokens are leased (section 3.3).
 local function capacity(l, held)
-  if l.full == 3153600000000000 then return 0 end -- one that starts empty never fills
+  if l.full == 3153600000000000 then return 0 end -- a limit that starts empty never fills
   local tokens = l.most - held
   if tokens > l.burst then tokens = l.burst elseif tokens < 0 then tokens = 0 end
   return tokens * l.unit
 end
 
--- brim drops the rest of a full limit. room is the units that are missing. If the rest is worth them
--- already, they count.
+-- brim drops the rest of a full limit. room is the number of missing units. If the rest is worth them, they
+-- are added.
 local function brim(l, room)
   if room <= 0 or room < l.step and room * l.tick <= l.step * l.rest then
     if room > 0 then l.level = l.level + room end
@@ -20,7 +22,7 @@ local function brim(l, room)
   end
 end
 
--- refill does step 2 for the time from `from` to `to`, in which the ledger does not change.
+-- refill is step 2 for the time between `from` and `to`, in which the ledger does not change.
 local function refill(c, from, to, held)
   if to <= from then return end
   for k = 1, c.n do
@@ -43,7 +45,7 @@ local function refill(c, from, to, held)
   end
 end
 
--- wait returns the time until limit l has n tokens, or its burst; nothing refills during frost.
+-- wait returns the time until limit l has n tokens, or its burst. Nothing refills during frost.
 local function wait(l, n, frost)
   if l.kind then return l.wait(l, n, frost) end
   local missing = (n < l.burst and n or l.burst) * l.unit - l.level
@@ -52,11 +54,11 @@ local function wait(l, n, frost)
   return (ticks - ticks % 1) * l.tick - l.rest + frost
 end
 
--- seldom returns the functions that few calls need.
+-- seldom returns functions that few calls need.
 local function seldom(capacity, brim)
   local rules, floor, min, max = {}, math.floor, math.min, math.max
 
-  -- widthFor returns the least power of two of which seven are at least ttl: the width of a slice.
+  -- widthFor returns the width of a slice: the least power of two of which seven are at least ttl.
   function rules.widthFor(ttl)
     local _, e = math.frexp(math.ceil(ttl / 7) - 0.5)
     return 2 ^ e
@@ -69,7 +71,7 @@ local function seldom(capacity, brim)
   end
   rules.deepest = deepest
 
-  -- fillBy raises limit l by up to units, as far as it has room. It returns whether it did.
+  -- fillBy raises limit l by up to units, within its room. It returns whether the level rose.
   local function fillBy(l, units, held)
     local room = capacity(l, held)
     local raised = l.level + units > room and room or l.level + units
@@ -79,14 +81,14 @@ local function seldom(capacity, brim)
     return does
   end
 
-  -- back credits n tokens that a known call returns (step 6).
+  -- back credits n tokens that a known call returned (step 6).
   function rules.back(l, n, held) fillBy(l, min(n, l.burst) * l.unit, held) end
 
-  -- late does step 6 for one entry of what is reported late. known says that the tokens that come back count. It
-  -- returns whether a refund did.
+  -- late is step 6 for one late entry of the request. known means that credits count. It returns whether a
+  -- refund was credited.
   function rules.late(l, kind, n, time, known, setAt, now, held)
     local units = min(n, l.burst) * l.unit
-    if kind == 0 and known and time > setAt and time <= now then -- worth what was not refilled since
+    if kind == 0 and known and time > setAt and time <= now then -- credits the tokens less the refill since
       local ticks = floor((now - time + l.tick - 1) / l.tick)
       if ticks < floor((units + l.step - 1) / l.step) then fillBy(l, units - ticks * l.step, held) end
     elseif kind == 1 and known then
@@ -100,8 +102,8 @@ local function seldom(capacity, brim)
     return false
   end
 
-  -- follow has limit `to` go on with limit `from` (section 6.11): with the tokens that fit. same says that the
-  -- limit has not changed. A debt stays, rounded up because the next step rounds down.
+  -- follow makes limit `to` continue limit `from` (section 6.11), with the tokens that fit. same means that
+  -- the limit has not changed. A debt stays; it is rounded up because the next step rounds down.
   function rules.follow(to, from, same)
     if same then
       to.level, to.rest = max(from.level, 0 - deepest(to)), from.rest

@@ -1,11 +1,14 @@
--- calendar.lua: the period of a calendar (docs/protocol.md section 3.10), for window.lua. In the bucket's text the
--- rest is 0, and the end has the number of the period by the server's clock and the running time at which that
--- began, two doubles.
+-- calendar.lua: the period of a calendar (docs/protocol.md section 3.10). window.lua calls these functions. KEYS,
+-- ARGV and units: common.lua.
+--
+-- A calendar has one sum, for one numbered period of the server's clock. In the bucket's text the rest of the
+-- limit is 0. The end of the text has two doubles: the number of the period and the running time at its
+-- begin.
 
 local function calendar()
   local rules, floor, min = {}, math.floor, math.min
 
-  -- limit completes window l. It returns whether the numbers are right.
+  -- limit completes window l. It returns whether its numbers are valid.
   function rules.limit(l)
     l.full, l.period, l.begun = l.tick, -2, 0
     return l.offset < l.tick
@@ -13,8 +16,8 @@ local function calendar()
 
   function rules.clear(l) l.period = -2 end
 
-  -- pass begins anew at the boundary. A clock that steps back leaves the period that has begun, or makes it
-  -- the next one.
+  -- pass starts a new sum at the boundary. A clock that steps back keeps the period that has begun, or makes
+  -- it the next one.
   function rules.pass(l, now, clock)
     local since = clock - l.offset
     local period = floor(since / l.tick)
@@ -45,7 +48,7 @@ local function calendar()
     return at + 16
   end
 
-  -- text returns the end of the text, and the rest.
+  -- text returns the part of the bucket's text, and the rest.
   function rules.text(l) return encode('<dd', l.period, l.begun), 0 end
 
   function rules.follow(to, from) to.period, to.begun = from.period, from.begun end

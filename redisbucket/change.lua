@@ -1,6 +1,9 @@
--- change.lua: a new bucket, lost state, the configuration, T, and the clip (docs/protocol.md section 6). It writes
--- nothing. It ends the call with {'invalid', why} or {'ok', 0, 0}, or leaves the variables of open.lua, with c the
--- configuration in force, and changed: whether configure.lua changes anything.
+-- change.lua: the changes at the end of step 2, and the clip (docs/protocol.md section 6): a new bucket, lost
+-- state, the configuration and T. It writes nothing. KEYS, ARGV and units: common.lua.
+--
+-- It ends the call with {'invalid', why} or {'ok', 0, 0}. Otherwise the bucket exists, c is the configuration
+-- in force, the other variables are those of open.lua, and:
+--   changed          whether configure.lua changes anything
 
 -- The operation of configure.lua (section 6.15).
 if op then
@@ -25,7 +28,7 @@ elseif not mine then
   return {'invalid', 'there is no configuration'}
 end
 
--- A new bucket. Its birth tells its records from those that an earlier bucket of this key left; a
+-- A new bucket. Its birth distinguishes its records from those of an earlier bucket of this key, because a
 -- failover may move the epoch back.
 if not exists then
   if not mine then return {'ok', 0, 0} end
@@ -42,15 +45,15 @@ if not exists then
   if c.windows then c.windows.begin(c, now, clock, 0) end
 end
 
--- A proof of loss (sections 6.2 to 6.6). A claim to more than can have been heard proves nothing.
+-- A proof of loss (sections 6.2 to 6.6). A claim that no reply can have caused proves nothing.
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
   local leaseMax, heardAt, heardAge, heardExpiry = decode('<I7I7I7I7', argv[3], 51)
   if max(heardAt, heardAge, heardExpiry) >= 2^52 or leaseMax > 7200000000 then
     return {'invalid', 'what was heard is out of range'}
   end
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
-    -- The loss was at least `ago` microseconds ago, and leases granted before it last at most `lasting`
-    -- microseconds.
+    -- The loss was at least `ago` microseconds ago. Earlier leases last at most `lasting` microseconds.
+    -- A bucket that was lost while it waited out a loss had granted nothing.
     local ago = exists and seen < epoch and now - birth or 0
     local lasting = min(leaseMax + ceil(max(0, clock - heardAt - ago, heardAge - ago) / 8), max(leaseMax, 10000000))
     -- An earlier bucket was lost if it had not expired when this one was created.
@@ -79,7 +82,7 @@ if mine then
     stood = now
   elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
     keep = remember(c, keep, now, ttl, max(0, frozen - now), base, width, ring)
-    -- A bucket that began with a switch has no limits beneath it. Otherwise they stay as they are.
+    -- A switch leaves the limits beneath it as they are. A bucket that began with a switch has none.
     local one = c[1]
     local bare = c.n == 1 and (c.switch == 1 and one.burst == 2^38 and one.step == 100000 and one.unit == 1
       and one.tick == 1 and string.sub(c.text, 53, 60) == '\0\202\154\59\0\0\0\0'
@@ -88,10 +91,10 @@ if mine then
       mine = parse(string.sub(mine.text, 1, 30) .. string.sub(c.text, 31), struct, windowRules)
     end
     share = share * (mine.speed / c.speed)
-    -- Only a newer version gives a new limit its burst, and none while a loss is waited out.
+    -- Only a newer version gives a new limit its burst. No version does while a loss is waited out.
     local usedUp = not newer and not bare or mine.empty or now < frozen
-    -- Match the limits (section 6.10): first those that did not change, then token buckets of equal per_ns,
-    -- then all other token buckets, in order. A window goes on with one of its kind, length and offset.
+    -- Match the limits (section 6.10): first unchanged limits, then token buckets of equal per_ns, then the
+    -- other token buckets in order. A window continues a window of the same kind, length and offset.
     local sub, taken, given, alike = string.sub, {}, {}, {}
     for pass = 1, bare and 0 or 3 do
       for k = 1, mine.n do
@@ -119,12 +122,12 @@ if mine then
       end
     end
     c, stood, clip = mine, now, true
-    if now >= frozen then setAt = now end -- else nothing has been drawn since, when windows were used up
+    if now >= frozen then setAt = now end -- otherwise windows are used up and nothing was drawn since
   end
 
   -- T follows the proposals of the callers (section 6.7).
   if asked > 10000000 and asked > ttl then asked = max(ttl, 10000000) end
-  if newer or asked > ttl then -- it grows by an eighth of the time since the last call
+  if newer or asked > ttl then -- T grows by an eighth of the time since the last call
     ttl = min(asked, ttl + floor(passed / 8))
     proposed, proposedAt = ttl, now
   else

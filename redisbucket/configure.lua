@@ -5,6 +5,8 @@
 --           flags are 0 or 1; level and next for each limit, as in lease.lua
 --   {'ok', 0, 0}          there is no bucket
 --   {'invalid', why}, {'damaged', key, why}, {'newer', key, layout}: nothing was written
+--
+-- Steps 1 to 3 are in open.lua, the operation and the clip in change.lua.
 
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil

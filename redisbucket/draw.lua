@@ -1,8 +1,12 @@
--- draw.lua: a draw of a bucket at rest, in one read and one write (docs/protocol.md section 4.1). It comes first,
--- before any function or table is made, since for most keys of a long tail this is every call. It serves the
--- shortest request for a bucket of one limit in the shortest form, whose configuration and T the caller proposes, if
--- no loss is proven, the level is at the set point or above, and all wanted tokens are there. The files that follow
--- would answer alike. They get an epoch below 2^32: a server whose struct cuts numbers to 32 bits has no other.
+-- draw.lua: a draw of a bucket at rest, in one read and one write (docs/protocol.md section 4.1). It comes
+-- first, before any function or table is made, because most rarely used keys make no other call. KEYS, ARGV
+-- and units: common.lua and lease.lua.
+--
+-- It serves the shortest request for a bucket of one limit in the shortest form. The caller must propose the
+-- stored configuration, which was checked before, and the T in force. No loss may be proven. The level must
+-- be at the set point or above, so that the share stays the whole rate, and all wanted tokens must be there.
+-- The files that follow serve all other calls, and would give the same answers. They also serve an epoch
+-- below 2^32, as every epoch is on a server whose struct cuts numbers to 32 bits.
 --
 -- Reply: a string of integers without a sign, with the bytes of each
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7

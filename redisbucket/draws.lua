@@ -1,8 +1,12 @@
--- draws.lua: draws of many buckets, KEYS, in one call: an EVALSHA alone costs as much as a draw. Go puts draw.lua
--- before it, as the body of the function draw(KEYS, ARGV). ARGV[1] and ARGV[2] are those of lease.lua, ARGV[3] has a
--- request of 78 bytes for each key. With an ARGV[4] no draw is made: the reply is how many of the buckets are there.
+-- draws.lua: draws of many buckets of one server in one call, because an EVALSHA alone costs as much as a
+-- draw. Go puts draw.lua before it, as the body of the function draw(KEYS, ARGV).
 --
--- Reply: for each bucket that of draw.lua, or nil where it is left as it is, to be called alone.
+-- KEYS     the buckets
+-- ARGV[1], ARGV[2]  as in lease.lua, for all buckets
+-- ARGV[3]  the requests, of 85 bytes each
+-- ARGV[4]  if present, no draw is made, and the reply is the number of buckets that exist
+--
+-- Reply: for each bucket the reply of draw.lua, or nil if it is unchanged and needs a call of its own.
 
 if ARGV[4] then
   local found = 0

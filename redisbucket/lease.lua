@@ -8,23 +8,31 @@
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
 --            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7
 --            remaining 7, returned 7, waiting 7, headroom 8, draw 1
---          ttl is a proposal, headroom a part of each burst. epoch, counter, leaseMax, heardAt (the
---          server's time) and heardExpiry repeat the last reply, or are 0. A draw leaves out the last line if
---          waiting is want, and all other numbers there are 0. At the end, for all that is reported of an
---          earlier time, at most 16 times of each kind:
+--          ttl is a proposal, headroom a part of each burst. epoch, counter, leaseMax, heardAt (the server's
+--          time) and heardExpiry repeat the last reply, or are 0. A draw omits the last line if
+--          waiting equals want and all its other numbers are 0. Late entries follow, at most 16 of each kind:
 --            kind 1, tokens 7, time 7
---          kind is 0 for unused, 1 for refund, 2 for debt, 3 for charge; time is the running time of the
---          draw of the first two, and the age of the others
+--          kind is 0 for unused, 1 for refund, 2 for debt, 3 for charge. time is the running time of the draw
+--          for unused and refund, and the age for debt and charge
 --
 -- Reply, unless draw.lua has answered, a string of integers without a sign but for level, a double; the bytes of
 -- each:
 --   seq 7, granted 7, flags 1, delay 7, retryAfter 7, epoch 7, counter 6, activeWeight 7, expiry 7, leaseMax 7,
 --   frozen 7, running 7, clock 7, ledger 7, target 7, ttl 4
 --   level 8, next 7 of each limit
---           flags are 1 for void, 2 for contended, and 4 for each level; level is in whole tokens, less the
---           caller's headroom; next is the time until there is one token more, 0 for a full limit
--- and the configuration, if it is not the caller's; or an array of which nothing was written: {'stale'},
--- {'invalid', why}, {'damaged', key, why} for a text that cannot be trusted, {'newer', key, layout}.
+--           flags are 1 for void, 2 for contended, and 4 for each level. level is in whole tokens, less the
+--           caller's headroom. next is the time until the next token, 0 for a full limit.
+-- The configuration follows if it differs from the caller's. Otherwise the reply is an array:
+--   {'stale'}              a higher seq was executed before
+--   {'invalid', why}       an argument is out of range
+--   {'damaged', key, why}  the stored text cannot be trusted
+--   {'newer', key, layout} a newer release stored it; these four write nothing
+--
+-- Steps, in the order that makes the bound exact; 1 to 3 are those of open.lua:
+--   4  an executed seq gets the stored grant again; a lower one is refused
+--   5  the report: known or void
+--   6  the tokens that come back: returned, unused, refund; then debt and charge
+--   7  the grant
 
 if seq < 1 then return {'invalid', 'seq is below 1'} end
 if need > want then return {'invalid', 'need is above want'} end
@@ -33,9 +41,9 @@ counter = counter + 1
 
 local windows, switch = c.windows, c.switch
 
--- pace returns the Target in force for this holder; the time to wait after a short grant, 0 if that is at
--- most the configured Target; and whether the budget wants fewer calls than one in that time (section 7.8).
--- Go puts numbers in place of the names.
+-- pace returns the Target in force for this holder; the time to wait after a short grant, or 0 if that is at
+-- most the configured Target; and whether the call budget allows less than one call in that time (section
+-- 7.8). Go replaces names by numbers.
 local function pace(c, active, weight, ttl)
   local target, fills, calls, n = c.target, c.fills, c.calls, active > weight and active / weight or 1
   local spacing, easy = n * 1000000 / (calls > 0 and calls or callBudget), 0
@@ -54,9 +62,9 @@ local function pace(c, active, weight, ttl)
   return longer > target and longer or target, pause > target and pause or 0, spacing > target
 end
 
--- binding returns, of the limit with the fewest tokens for a caller with this headroom: these, the burst
--- without that, the rate, and whether it is a window; and what the sharing steers by: the level that the
--- caller sees, or the tightest itself if it sees nothing.
+-- binding returns four facts of the limit with the fewest tokens for a caller with this headroom: these
+-- tokens, the burst without the headroom, the rate, and whether it is a window. The fifth result steers the
+-- sharing: these tokens, or the lowest level if they are negative.
 local function binding(c, headroom)
   local level, burst, speed, window, steer
   for k = 1, c.n do
@@ -118,9 +126,9 @@ if live and seq < storedSeq then return {'stale'} end
 if live and seq == storedSeq then
   record = nil
 else
-  -- Step 5. A record that a void call wrote counts only for a holder that has heard of it.
+  -- Step 5. A record of a void call counts only for a holder that has had that reply.
   local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld
-  if known then -- leases of a lowered limit are not renewed while the ledger is too large for it
+  if known then -- no renewal while the ledger is too large for a lowered limit
     local reported = ledger + remaining - oldHeld
     known = reported <= c.least and (switch ~= 2 or reported <= 0)
   end
@@ -160,14 +168,14 @@ else
   end
   setAt = filled
   if windows then windows.see(c, ledger, now, frozen) end
-  if switch > 0 then -- Unlimited leases nothing: what came back later would count for the limits beneath
+  if switch > 0 then -- Unlimited leases nothing, as returned tokens would go to the limits beneath
     granted, last = switch == 1 and waiting >= need and min(want, waiting) or 0, now
     allowance = min(allowance or 0, 2^52)
   else
     local level, burst, speed, window, steer = binding(c, headroom)
     local own, long, pause, crowded = speed / weight, pace(c, active, weight, ttl)
     if own < share then share = own end -- the whole rate
-    -- A new holder has the share of a Target, so that it need not wait.
+    -- A new holder starts with the share of one Target, so that it need not wait.
     if not allowance then last, allowance = now, weight * share * long end
 
     -- Step 7: grant the tokens that every level has, within the fair allowance (section 7).
@@ -178,7 +186,7 @@ else
     local period, slowest, pull = point / speed, own / 100000, (steer - point) / (2 * point)
     if period < target then period = target end
     if pull > 1 then pull = 1 elseif pull < -1 then pull = -1 end
-    -- A window divides tokens that were used long ago: they follow the share only when they are dropped.
+    -- Tokens of a window come back only when their charges are dropped, so they follow the share later.
     if window then slowest = 0.9 * (speed / max(active, weight)) end
     if pause > 0 then
       local equal = speed / max(active, weight)
@@ -209,7 +217,7 @@ else
       if most < granted then granted = most > 0 and most or 0 end
     end
     if want > available and ledger - remaining > 0 then contended = now + 2 * target end
-    -- What calls have been refused for two Targets, although it is there, the next one that needs it gets.
+    -- Tokens that were there but refused to calls for two Targets go to the next call that needs them.
     local least = need > 1 and need or 1
     if granted < least and least <= want and least <= available then
       granted = idle > 0 and now - idle >= 2 * max(target, pause) and least or 0
@@ -228,7 +236,7 @@ else
   end
 
   local kept = granted - (waiting < granted and waiting or granted)
-  if rest then -- nothing is held, and what a bucket at rest does not need to remember is made plain
+  if rest then -- nothing is held: reset the numbers that a bucket at rest need not remember
     width = seldom().widthFor(ttl)
     base, moved, contended, idle, void, share = floor(now / width), now, 0, 0, 0, c.speed
   else

@@ -1,8 +1,18 @@
--- open.lua: the start of every call, steps 1 to 3 (docs/protocol.md section 4). It reads the request and the bucket,
--- settles the bucket at the present time, and writes nothing. It ends the call with {'invalid', why},
--- {'damaged', key, why} or {'newer', key, layout}, or leaves in local variables the request, the numbers of the
--- bucket (common.lua), and
---   c, mine          its configuration, whose limits c[1] to c[c.n] hold the levels; what the caller proposes
+-- open.lua: the start of every call. It reads the request and the bucket, and settles the bucket at the
+-- present time (docs/protocol.md section 4). It writes nothing. KEYS, ARGV and units: common.lua.
+--
+-- Steps:
+--   1  the time, read once
+--   2  refill with the OLD ledger, in pieces that end where slices end
+--   3  forget the slices that have ended
+--
+-- It ends the call with {'invalid', why}, {'damaged', key, why} or {'newer', key, layout}, or sets the local
+-- variables:
+--   exists           whether the bucket is there
+--   c                its configuration; its limits c[1] to c[c.n] hold the levels
+--   mine             the configuration that the caller proposes
+--   clock now birth epoch counter spent denied frozen setAt keep updated contended idle share
+--   ttl proposed proposedAt   the T in force, and the longest proposed since proposedAt
 --   passed           the time since the last call
 --   base, ring       the present slice; the tokens in each of 8 slots, and the weights there
 --   ledger, active   the sums of tokens and of weights
@@ -30,9 +40,9 @@ if seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or want >= 2^52 or need 
     or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 or refused >= 2^52 then
   return {'invalid', 'a number of the request is not below 2^52'}
 end
--- What is reported of an earlier time. late has the tokens that are unused, and used those of debt and charge.
-local late, entries = 0, size > 108 and {0, 0, 0, 0}
-for i = 109, size, 15 do
+-- The late entries of the request. late is above 0 for unused or refunded tokens. used sums debt and charge.
+local late, entries = 0, size > 115 and {0, 0, 0, 0}
+for i = 116, size, 15 do
   local kind, n, at = decode('<I1I7I7', argv[3], i)
   if kind > 3 or n < 1 or n >= 2^52 or at >= 2^52 or entries[kind + 1] == 16 then
     return {'invalid', 'an entry of what is reported late is out of range'}
@@ -81,9 +91,9 @@ else
   local form = (number - number % 8) / 8
   local n = form % 4 + 1
   local dated, used, past = form % 8 > 3, form % 16 > 7, form > 15
-  local others = used and 201 or 49 -- where the levels of the other limits begin, and then what is not in every form
+  local others = used and 201 or 49 -- place of the other limits' levels
   local at = others + 10 * (n - 1)
-  local size = at + (dated and 7 or 0) + (past and 46 + 8 * n or 0) -- where the configuration begins
+  local size = at + (dated and 7 or 0) + (past and 46 + 8 * n or 0) -- place of the configuration
   local ends = size + 30 + 30 * n
   if past and not used or #text < ends - 1 then
     return {'damaged', keys[1], 'the length is not that of a bucket'}
@@ -153,7 +163,7 @@ else
     l.level, l.rest = level, rest
   end
   if size ~= #text + 1 then return {'damaged', keys[1], 'the length is not that of a bucket'} end
-  -- After a step back of at most a second the time stands still until the clock is where it was.
+  -- After a step back of at most a second, time stands still until the clock has caught up.
   if clock < before and before - clock <= 1000000 then clock = before end
   passed = clock > before and clock - before or 0
   now = was + passed

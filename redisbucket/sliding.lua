@@ -1,12 +1,15 @@
--- sliding.lua: the cells of a sliding window (docs/protocol.md section 3.10), for window.lua. Cell j covers
--- [j * cell, (j + 1) * cell) of the running time and is in l.cells[j % 61]. In the bucket's text the rest is the
--- number of cells with a charge, and the end has for each, from the oldest, 1 byte for its number, counted from the
--- oldest that is live, and 7 for its tokens.
+-- sliding.lua: the charges of a sliding window by time (docs/protocol.md section 3.10). window.lua calls
+-- these functions. KEYS, ARGV and units: common.lua.
+--
+-- Cells count the charges. Cell j covers [j * cell, (j + 1) * cell) of the running time, and l.cells[j % 61]
+-- has it. It is dropped when all of it is older than the window. In the bucket's text the rest of the limit
+-- is the number of cells with a charge. The end of the text has integers without a sign for each of these
+-- cells, the oldest first: 1 byte for its number, counted from the oldest live cell, and 7 for its tokens.
 
 local function sliding()
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
-  -- limit completes window l. It returns whether the numbers are right.
+  -- limit completes window l. It returns whether its numbers are valid.
   function rules.limit(l)
     l.cell = max(1000, floor((l.tick + 59) / 60))
     l.full, l.first, l.cells = l.tick + l.cell, 0, {}
@@ -41,8 +44,8 @@ local function sliding()
 
   function rules.covers(l, at) return floor(at / l.cell) >= l.first end
 
-  -- next returns the time until enough of the oldest cells have been dropped. If only the tokens that others
-  -- hold are missing, it returns a Target.
+  -- next returns the time until enough of the oldest cells are dropped, or a Target if all missing tokens are
+  -- leased to holders.
   function rules.next(l, missing)
     local at = 0
     for j = l.first, l.first + 60 do
@@ -66,7 +69,7 @@ local function sliding()
     return total == l.sum and at or nil
   end
 
-  -- text returns the end of the text, and the rest.
+  -- text returns the part of the bucket's text, and the rest.
   function rules.text(l)
     local parts = {}
     for j = l.first, l.first + 60 do

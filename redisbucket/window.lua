@@ -1,9 +1,17 @@
--- window.lua: what sliding windows and calendars share (docs/protocol.md section 3.10). l.sum has the charges in
--- tokens, sliding.lua and calendar.lua when they were made. In a bucket's text the level of a window is that sum.
+-- window.lua: the common part of sliding windows and calendars (docs/protocol.md section 3.10). KEYS, ARGV
+-- and units: common.lua.
+--
+-- l.sum counts the charges of a window, in tokens; sliding.lua and calendar.lua know their times. Leased
+-- tokens are in the ledger. In the text of a bucket the level of a window is that sum.
+--
+-- Steps, with the numbers of lease.lua and open.lua:
+--   2, 3  pass: time goes by, and the tokens of each slice that ends are charged
+--   5     charge: the tokens reported as spent; 7: the tokens granted to requests that wait
+--   6     late: the tokens that come back, debt and charge
 
--- rulesOf returns the table of these functions, for a configuration with windows. Go puts it and the kinds
--- into windowRules, so that other calls pay for one function. All times in arguments except clock are running
--- time; ledger is in tokens.
+-- rulesOf returns these functions in a table, for a configuration with windows. Go puts it and the kinds into
+-- windowRules, so that other calls create only one function. All times in arguments except clock are running
+-- times; ledger is in tokens.
 local function rulesOf(kinds)
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
@@ -16,7 +24,7 @@ local function rulesOf(kinds)
 
   local function advance(l, now, clock) l.past.pass(l, now, clock) end
 
-  -- charge counts n tokens at the time `at`. It drops tokens beyond the largest number.
+  -- charge counts n tokens at the time `at`. It drops tokens above the largest number.
   local function charge(l, at, n)
     n = min(n, 2^52 - 1 - l.sum)
     if n <= 0 then return end
@@ -32,24 +40,24 @@ local function rulesOf(kinds)
     return n
   end
 
-  -- useUp leaves nothing of the window at the time `at`.
+  -- useUp charges all that the window has left, at the time `at`.
   local function useUp(l, at, ledger)
     local total = max(0, l.most - ledger, l.sum)
     uncharge(l, l.sum)
     charge(l, at, total)
   end
 
-  -- spare returns the tokens that the window has left: negative where more was used than a changed
-  -- limit allows.
+  -- spare returns the tokens that the window has left. It is negative if more was used than a changed limit
+  -- allows.
   local function spare(l, ledger) return min(l.burst, l.most - ledger - l.sum) end
 
-  -- wait returns the time until the window has n tokens, or all.
+  -- wait returns the time until the window has n tokens, or all of them.
   local function wait(l, n, frost)
     local missing = min(n, l.burst) - l.spare
     return missing <= 0 and frost or max(frost, l.past.next(l, missing))
   end
 
-  -- limit returns the window with these numbers of a configuration, or nil if they are wrong.
+  -- limit returns the window with these numbers of a configuration, or nil if they are invalid.
   function rules.limit(burst, most, offset, length, code)
     local kind = (code - code % 8) / 8
     if code % 8 ~= 0 and code % 8 ~= 4 or not kinds[kind] or burst < 1 or most >= 2^52 or length < 1000
@@ -62,16 +70,16 @@ local function rulesOf(kinds)
     return l.past.limit(l) and l or nil
   end
 
-  -- read takes window l, whose sum and rest are given, from text at the place `at`. before is the clock
-  -- at the running time was. The result is the place of the next one, nil for damage.
+  -- read reads window l, with this sum and rest, from text at the place `at`. before is the clock at the
+  -- running time was. It returns the place after the window, or nil for damage.
   function rules.read(l, text, at, sum, rest, was, before)
     if sum >= 2^52 then return nil end
     l.sum = sum
     return l.past.read(l, text, at, rest, was, before)
   end
 
-  -- text returns the end of the text of a bucket, and sets the level and the rest of every window to
-  -- the numbers to store.
+  -- text returns the windows' part of a bucket's text. It sets the level and the rest of every window to the
+  -- numbers to store.
   function rules.text(c)
     local all = ''
     each(c, function(l)
@@ -82,7 +90,7 @@ local function rulesOf(kinds)
     return all
   end
 
-  -- pass lets time go by up to `to`, when the server's clock says clock, and charges the tokens of the slice
+  -- pass advances the time to `to`, at the server's time clock, and charges held, the tokens of the slice
   -- that ends then.
   function rules.pass(c, to, clock, held)
     c.clock = clock
@@ -92,7 +100,7 @@ local function rulesOf(kinds)
 
   function rules.charge(c, now, n) each(c, charge, now, n) end
 
-  -- begin starts every window of c without charges. If c starts empty, all is used up.
+  -- begin starts every window of c without charges. If c starts empty, it uses up all tokens.
   function rules.begin(c, now, clock, ledger)
     c.clock = clock
     each(c, function(l)
@@ -106,8 +114,8 @@ local function rulesOf(kinds)
     if c.empty then each(c, useUp, now, ledger) end
   end
 
-  -- late does step 6 for one entry of what is reported late, as far as the window still counts that time. known
-  -- says that the tokens that come back count. It returns whether a refund did.
+  -- late is step 6 for one late entry, if the window still counts that time. known means that credits count.
+  -- It returns whether a refund was credited.
   function rules.late(l, kind, n, time, known, setAt, now, frozen, ledger)
     if kind > 1 then time = max(0, now - time) end
     if time > now or not l.past.covers(l, time) then return false end
@@ -118,7 +126,7 @@ local function rulesOf(kinds)
     return false
   end
 
-  -- see sets the level of every window to the tokens that it has left: while a loss is waited out, none.
+  -- see sets the level of every window to the tokens that it has left, or to none while a loss is waited out.
   function rules.see(c, ledger, now, frozen)
     each(c, function(l)
       l.spare, l.now, l.target = spare(l, ledger), now, c.target
@@ -126,8 +134,8 @@ local function rulesOf(kinds)
     end)
   end
 
-  -- follow has window `to` go on with the charges of window `from` (section 6.10). Without one it has all
-  -- tokens, or if usedUp none.
+  -- follow makes window `to` continue the charges of window `from` (section 6.10). Without `from` it has all
+  -- tokens, or none if usedUp.
   function rules.follow(to, from, usedUp, ledger, now)
     if from then
       to.sum = from.sum
