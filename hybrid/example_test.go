@@ -13,6 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // limiter and limiterOn are the set-up of the examples below: ExampleNew shows it in full.
@@ -64,10 +65,22 @@ func ExampleMemory() {
 	// Output: true false
 }
 
-// For all that Redis does not take, there is a Config, and a store: a fleet has redisbucket.Store,
-// one process can do with a memory.Store.
+// New takes all settings in a Config, and a Store: redisbucket.New returns one in Redis.
 func ExampleNew() {
-	l, err := hybrid.New(memory.New(nil), hybrid.Config{
+	server, err := miniredis.Run() // yours is a real one
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+
+	store, err := redisbucket.New(client, redisbucket.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err := hybrid.New(store, hybrid.Config{
+		Name:   "api",
 		Limits: []hybrid.Limit{hybrid.PerSecond(100), hybrid.PerHour(5000)},
 	})
 	if err != nil {
@@ -480,7 +493,8 @@ func ExampleLimiter_ReplaceLimits() {
 	// <nil> true
 }
 
-// LimitsFor is asked when a key comes into use, and again on Refresh: for some keys, or for every key in use.
+// When the plan of a customer changes, store the new plan, drop it from any cache in LimitsFor, and call Refresh
+// with the key in every process.
 func ExampleLimiter_Refresh() {
 	plan := map[string][]hybrid.Limit{"ann": {hybrid.PerHour(10)}}
 	l := limiterOn(memory.New(nil), hybrid.Config{
@@ -488,9 +502,9 @@ func ExampleLimiter_Refresh() {
 	})
 	defer l.Close()
 	l.Allow("ann")
-	plan["ann"] = []hybrid.Limit{hybrid.PerHour(1000)} // in force two TTLs after the last Refresh of the fleet
-	fmt.Println(l.Refresh(context.Background(), "ann"), l.Refresh(context.Background()))
-	// Output: <nil> <nil>
+	plan["ann"] = []hybrid.Limit{hybrid.PerHour(1000)}
+	fmt.Println(l.Refresh(context.Background(), "ann")) // in force two TTLs after the last Refresh of the fleet
+	// Output: <nil>
 }
 
 // With Policy.Shadow everything is admitted, and what the limits would have denied is counted: to

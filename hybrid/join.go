@@ -156,7 +156,7 @@ func (j *Joined) eachOf(n []int64) (*Joined, error) {
 
 func eachValid(n []int64, keys int) error {
 	if len(n) != keys {
-		return fmt.Errorf("%w: %d numbers for %d keys", ErrInvalidN, len(n), keys)
+		return fmt.Errorf("%w: %d numbers for %d keys, must be one for each key", ErrInvalidN, len(n), keys)
 	}
 	return invalidN(slices.Min(n))
 }

@@ -155,7 +155,7 @@ func (l *Limiter) Refresh(ctx context.Context, keys ...string) error {
 		}
 	}
 	if failed != nil {
-		return fmt.Errorf("hybrid: refresh: %d keys: %w", failures, failed)
+		return fmt.Errorf("hybrid: refresh: %d keys keep their limits: %w", failures, failed)
 	}
 	return nil
 }

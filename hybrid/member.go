@@ -528,7 +528,7 @@ func (g *group) configure(
 	}
 	if op == lease.OpSet || op >= lease.OpReplace {
 		c = g.cfg.Policy.ConfigFor(slices.Clone(limits), g.cfg.Version, g.cfg.CallTimeout)
-		// Never propose a shorter TTL than a member's: leases would be burnt when it grows again.
+		// Never propose a shorter TTL than a member has: a TTL that shrinks and grows again burns leases.
 		if own, err := g.proposer.configFor(ctx, key, nil); err == nil {
 			c.TTL = max(c.TTL, own.TTL)
 		}

@@ -49,7 +49,7 @@ end
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
   local leaseMax, heardAt, heardAge, heardExpiry = decode('<I7I7I7I7', argv[3], 51)
   if max(heardAt, heardAge, heardExpiry) >= 2^52 or leaseMax > 7200000000 then
-    return {'invalid', 'what was heard is out of range'}
+    return {'invalid', 'a fact of the last reply is out of range'}
   end
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
     -- The loss was at least `ago` microseconds ago. Earlier leases last at most `lasting` microseconds.

@@ -45,7 +45,7 @@ local late, entries = 0, size > 115 and {0, 0, 0, 0}
 for i = 116, size, 15 do
   local kind, n, at = decode('<I1I7I7', argv[3], i)
   if kind > 3 or n < 1 or n >= 2^52 or at >= 2^52 or entries[kind + 1] == 16 then
-    return {'invalid', 'an entry of what is reported late is out of range'}
+    return {'invalid', 'a late entry is out of range'}
   end
   entries[kind + 1] = entries[kind + 1] + 1
   if kind == 0 then unused = min(unused + n, 2^52 - 1) end
@@ -55,7 +55,7 @@ if headroom ~= 0 and not (headroom > 0 and headroom < 1) then
   return {'invalid', 'the headroom is out of range'}
 end
 if draw > 1 or draw == 1 and (want ~= waiting or remaining + returned + late > 0) then
-  return {'invalid', 'a draw that brings something back, or wants more than waits'}
+  return {'invalid', 'a draw must return nothing, and want must equal waiting'}
 end
 if mine and (asked < 2 * mine.target or asked > 3600000000) then
   return {'invalid', 'the ttl is out of range'}

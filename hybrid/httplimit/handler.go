@@ -192,7 +192,7 @@ func (h *handler) respond(
 	wait := result.RetryAfter
 	switch {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
-		h.setPolicy(fields, ps) // shows the burst
+		h.setPolicy(fields, ps) // tells the client the burst
 		return err
 	case err != nil:
 		return err
@@ -327,7 +327,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) (admit bool) 
 func answer(w http.ResponseWriter, status int, body []byte) {
 	w.Header()[fieldContentType] = problemContent
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // an error means that the client has gone
+	_, _ = w.Write(body) // an error means that the client has left
 }
 
 // problemType is the registry of the problem types in the IETF's draft.

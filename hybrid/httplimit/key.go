@@ -74,6 +74,6 @@ func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys)
 
 // Combine makes one key of several, such as "this user on this route". Different parts make different keys,
 // for any bytes. No program should read the parts back: if routes have different limits, give each route a
-// limiter. An empty part, or an error, is an error. Also is for several limits that must all admit a request,
-// each with its own key. Combine panics without keys.
+// limiter. Combine's key fails if a part is empty or has an error. Also is for several limits that must all
+// admit a request, each with its own key. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }

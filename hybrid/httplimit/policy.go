@@ -31,7 +31,7 @@ type policy struct {
 // policies are the limits of a rule, for all keys with the same limits.
 type policies struct {
 	list   []policy
-	header string // RateLimit-Policy, or empty
+	header string // value of RateLimit-Policy, or empty
 }
 
 // policyKey identifies policies.
@@ -136,7 +136,7 @@ const integerMax = 999_999_999_999_999
 // promise returns q and w of RateLimit-Policy: quota tokens are available in any window seconds, whatever was
 // taken before, to a client that is alone with the key. quota is the burst and window the time in which it
 // fills, in whole seconds. A burst that fills within a second says little about the rate, so quota is then
-// the tokens of one second. A sliding window or a calendar has its tokens and its length.
+// the tokens of one second. For a sliding window or a calendar, the two are its tokens and its length.
 func promise(l hybrid.Limit) (quota, window int64) {
 	if l.Equal(hybrid.Blocked) {
 		return 0, 1

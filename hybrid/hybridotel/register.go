@@ -46,7 +46,7 @@ func (t *Telemetry) unregister(g *group, l *hybrid.Limiter) {
 // group has the registered Limiters of one name, and their values.
 type group struct {
 	limiters map[*hybrid.Limiter]int // number of registrations of each
-	values   map[string]*value       // by the metric's name and the encoded attributes
+	values   map[string]*value       // values by the metric's name and the encoded attributes
 }
 
 // value is the value of a metric for one set of attributes.
@@ -54,7 +54,7 @@ type value struct {
 	metric       int // index of the metric in all
 	attributes   attribute.Set
 	collection   uint64  // number of the last collection with the value
-	sum          float64 // sum in that collection
+	sum          float64 // sum in the last collection
 	unregistered float64 // sum of unregistered Limiters, for a rising value
 	highest      float64 // highest reported value, for a rising value
 }

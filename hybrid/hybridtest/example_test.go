@@ -25,15 +25,20 @@ func ExampleFaultyStore() {
 		}
 		defer payments.Close()
 
+		store.Away()
+		fmt.Println("cold start:", payments.Allow("ann")) // Policy.ColdStart
+		store.Back()
+		time.Sleep(time.Second)
 		fmt.Println("well:", payments.Allow("ann"))
 		store.Away()
 		time.Sleep(time.Hour)
 		fmt.Println("away:", payments.Allow("ann"))
 		store.Back()
-		time.Sleep(10 * time.Second)
+		time.Sleep(time.Second)
 		fmt.Println("back:", payments.Allow("ann"))
 	})
 	// Output:
+	// cold start: false
 	// well: true
 	// away: false
 	// back: true

@@ -33,8 +33,8 @@ func AddressKey(address string) string { return admission.AddressKey(address) }
 func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
 // Combine makes one key of several, such as "this user of this method". Different parts make different keys,
-// for any bytes. An empty part, or an error, is an error. Also is for several limits that must all admit a
-// call, each with its own key. Combine panics without keys.
+// for any bytes. Combine's key fails if a part is empty or has an error. Also is for several limits that must
+// all admit a call, each with its own key. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }
 
 // Limiter limits calls. Goroutines may share it. Use New; the zero value does not work.

@@ -77,7 +77,7 @@ func checkPattern(pattern string) error {
 }
 
 var (
-	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // always the same line of add
+	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // the place is always in add
 	conflictForm = regexp.MustCompile(`^pattern ".*" conflicts with pattern (".*"):\s`)
 )
 

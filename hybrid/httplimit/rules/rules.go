@@ -60,13 +60,13 @@ type Rules struct {
 	limit   func(http.Handler) http.Handler
 	current atomic.Pointer[set]
 
-	mu       sync.Mutex // held by changes
-	status   Status     // without its Table
+	mu       sync.Mutex // held during a change
+	status   Status     // Table is unset
 	alive    map[*limiter]struct{}
 	isClosed bool
 
 	endings     sync.WaitGroup  // shutdowns of Limiters of removed rules
-	untilClosed context.Context // bounds endings: Shutdown and Close end it
+	untilClosed context.Context // bounds endings; ended by Shutdown and Close
 	cancel      context.CancelFunc
 	closing     sync.Once
 
@@ -279,7 +279,7 @@ func (r *Rules) close(end func(*hybrid.Limiter) error) (err error) {
 		r.isClosed = true
 		r.mu.Unlock()
 		r.file.close()
-		errs := make(chan error, len(r.alive)) // alive changes no more
+		errs := make(chan error, len(r.alive)) // alive no longer changes
 		for l := range r.alive {
 			go func() { errs <- l.end(end) }()
 		}

@@ -18,7 +18,7 @@ type set struct {
 	table    Table
 	matcher  matcher
 	routes   map[string]selection // by pattern
-	limiters map[string]*limiter  // by the name of the rule
+	limiters map[string]*limiter  // Limiters by name of the rule
 	users    atomic.Int64         // number of requests being decided, plus 1 while in force
 	ended    func(*set)           // called when users is 0
 }
@@ -91,7 +91,7 @@ const shutdownMax = 10 * time.Second
 // limiter is the Limiter of a rule. It stays while a rule of its name has the same version and policy.
 type limiter struct {
 	*hybrid.Limiter
-	config hybrid.Config        // configuration without defaults
+	config hybrid.Config        // configuration of the Limiter before defaults are filled in
 	rule   atomic.Pointer[Rule] // rule with the limits to propose
 	sets   int                  // number of sets that use it; guarded by Rules.mu
 	gone   func()               // the result of Config.OnLimiter; may be nil

@@ -28,8 +28,8 @@ type Table struct {
 	Version int64
 	// Trusted are the proxies that the key form "address" believes; see httplimit.ClientIP.
 	Trusted []netip.Prefix
-	Rules   map[string]Rule  // by name, which becomes hybrid.Config.Name
-	Routes  map[string]Route // by pattern of http.ServeMux
+	Rules   map[string]Rule  // rules by name, which becomes hybrid.Config.Name
+	Routes  map[string]Route // routes by pattern of http.ServeMux
 }
 
 // Rule is a limit of requests that have the same key.

@@ -27,7 +27,7 @@ func KeyOf[R any](noKey error, key func(R) (string, error), request R) (string, 
 	return name, nil
 }
 
-// FirstOf is FirstOf of httplimit and rpclimit.
+// FirstOf implements FirstOf of httplimit and rpclimit.
 func FirstOf[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	if len(keys) == 0 {
 		panic("FirstOf needs a KeyFunc")
@@ -46,7 +46,8 @@ func FirstOf[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	}
 }
 
-// Combine is Combine of httplimit and rpclimit. The length before each part keeps different parts apart.
+// Combine implements Combine of httplimit and rpclimit. The length before each part keeps different parts
+// apart.
 func Combine[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	if len(keys) == 0 {
 		panic("Combine needs a KeyFunc")
