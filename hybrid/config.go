@@ -124,7 +124,7 @@ func (c Config) Validate() error {
 	return bad.Err()
 }
 
-// reactsToDenials reports whether a denial does more than being counted.
+// reactsToDenials reports whether denials run Events.Denied or are admitted by Policy.Shadow.
 func (c *Config) reactsToDenials() bool { return c.Events.Denied != nil || c.Policy.Shadow }
 
 func (c Config) withDefaults() Config {

@@ -100,7 +100,7 @@ func resultOf(key string, ok bool, source Source, o protocol.Outlook) Result {
 	return r
 }
 
-// result returns the Result of d for a request that any number of tokens from least on admits.
+// result returns the Result of d. least is the fewest tokens that admit its request.
 func (d *decision) result(key string, least int64) Result {
 	admitted := d.ok && !d.shadowed
 	var o protocol.Outlook

@@ -134,7 +134,8 @@ func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 	return e.Take(ctx, 1)
 }
 
-// eachOf returns a copy of j of which a request for one token takes n[i] tokens of the i-th argument of Join.
+// eachOf returns a copy of j whose parts take n[i] tokens of the i-th argument of Join for each requested
+// token.
 func (j *Joined) eachOf(n []int64) (*Joined, error) {
 	if j.err != nil {
 		return j, nil
@@ -427,9 +428,9 @@ func (j *Joined) decide(r request) joinedAnswer {
 	return j.admit(r, answers)
 }
 
-// trimToSmallest lowers r, an UpTo request, to the smallest grant among the keys. Tokens beyond that count as
-// denied at the key with that grant. It returns false, and leaves r alone, if a key has less than a request
-// for one token takes.
+// trimToSmallest lowers r, an UpTo request, to the smallest grant among the keys. Tokens above that grant
+// count as denied at its key. It returns false, and leaves r alone, if a key has less than a request for one
+// token takes.
 func (j *Joined) trimToSmallest(r *request, answers []decision) bool {
 	n, least := r.n, -1
 	for i := range answers {

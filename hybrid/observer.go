@@ -106,7 +106,7 @@ type observer struct {
 }
 
 // announce runs Events.Denied for a denied request for n tokens, and reports whether Policy.Shadow admits the
-// request. Without both settings no caller needs it.
+// request. A Limiter with neither setting need not call it.
 func (o *observer) announce(key string, n int64) (admitted bool) {
 	if f := o.cfg.Events.Denied; f != nil {
 		f(key, n)
@@ -310,7 +310,7 @@ type counters struct {
 	retired     tally // sum of ended entries
 	limits      limitCounts
 	statsNumber uint64 // number of the last Stats
-	sum         tally  // retired and the entries that the last Stats has counted
+	sum         tally  // sum of retired and of the entries in the last Stats
 }
 
 type tally struct {

@@ -257,7 +257,7 @@ func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 	}
 }
 
-// linkLocked is push. It reports whether s leaves before the next sweep.
+// linkLocked is push for a caller with the lock. It reports whether s leaves before the next sweep.
 func (l *idleList) linkLocked(s *slot, now clock.Instant, lifetime time.Duration) (early bool) {
 	s.idleSince, s.leaveAt = now, now.Add(lifetime)
 	class := s.class()
@@ -299,7 +299,7 @@ func (l *idleList) leave(s *slot) {
 	s.entry.Store(nil)
 }
 
-// rest makes s remember m in place of its entry e. The caller holds e's lock.
+// rest replaces e, the entry of s, by m, the memory of its key. The caller holds e's lock.
 func (l *idleList) rest(s *slot, e *entry, m protocol.Memory, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,7 +56,6 @@ func Select(rules func(*http.Request) (Selection, error), options ...Option) fun
 	return newSettings(options).around(rules)
 }
 
-// handler limits next.
 type handler struct {
 	*settings
 	rules func(*http.Request) (Selection, error)

@@ -17,7 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// policy is one limit in the form of the fields of answers.
+// policy is one limit as the fields of an answer show it.
 type policy struct {
 	limit  hybrid.Limit
 	names  []string // the name, as Denial.Policies
@@ -75,7 +75,7 @@ func (c *policyCache) findOrMake(key policyKey, limits []hybrid.Limit, status in
 		ready = *have
 	}
 	if p, ok := ready[key]; ok {
-		return p // ready since the look-up without the lock
+		return p // another look-up has made it ready
 	}
 	p := c.others[key]
 	if p == nil {
@@ -228,7 +228,7 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 	reset := wait
 	switch {
 	case !r.OK:
-	case left > 0 || p.limit.Windowed(): // a window counts a token until all of it is over
+	case left > 0 || p.limit.Windowed(): // a window gains tokens only when old charges end
 		reset = r.ResetAfter
 	default:
 		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the next token comes by then

@@ -296,7 +296,7 @@ var all = []observed{
 		}},
 }
 
-// instrument makes the instrument of o.
+// instrument returns the instrument of o.
 func (o *observed) instrument(m metric.Meter) (metric.Observable, error) {
 	unit, text := metric.WithUnit(o.unit), metric.WithDescription(o.description)
 	switch o.kind {

@@ -150,7 +150,7 @@ func (r Rule) lists(path string) iter.Seq2[string, []hybrid.Limit] {
 	}
 }
 
-// limitsOf returns the limits of a key that keyMaker.of has made for r.
+// limitsOf returns the limits of key, which a KeyFunc of keyMaker.keyFunc returned for r.
 func (r Rule) limitsOf(key string) []hybrid.Limit {
 	if len(r.Key) > 1 && len(r.Named) > 0 {
 		key = lastPart(key)
