@@ -40,9 +40,9 @@ type Config struct {
 	// Limits, at most 4, apply to every key. A request needs tokens of all of them; one call leases from all.
 	Limits []Limit
 	// LimitsFor returns the limits of one key, such as those of a customer's plan. A nil result means Limits.
-	// It runs on the goroutine of a request whose key was not used for a TTL (0.4 s by default), so a key
-	// with fewer requests than that calls it for each: cache plans inside LimitsFor. Of several first
-	// requests at once, one result is used. See Refresh for a plan that changes. KeyWithLimits replaces
+	// It runs on the goroutine of a request whose key was not used for a TTL (0.4 s by default). So a key with
+	// less than about one request per TTL calls it for every request: cache plans inside LimitsFor. Of several
+	// first requests at once, one result is used. See Refresh for a plan that changes. KeyWithLimits replaces
 	// LimitsFor for its handle.
 	//
 	// ctx is the context of the request, without a further deadline: a slow LimitsFor delays the request
