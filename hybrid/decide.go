@@ -141,9 +141,9 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 	return hold{e, n, n, draw}, e.take(n)
 }
 
-// giveBack returns n of the tokens as if they had not been taken. They return to their pool, or travel with
-// the key's next call, even if the key has gone to rest meanwhile. If the Limiter is closed or the key has
-// left the table, they are burnt, and Stats counts that. name is the key's name in m.
+// giveBack returns n of the tokens as if they had not been taken. The tokens return to their pool, or travel
+// with the key's next call, even if the key has gone to rest. If the Limiter is closed or the key has left
+// the table, the tokens are burnt, which Stats counts. name is the key's name in m.
 func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
 	if n <= 0 || h.n == 0 {
 		return

@@ -93,8 +93,8 @@ func (m *member) termsAt(n *storeNode, c *lease.Config) protocol.Terms {
 		CallTimeout: m.cfg.CallTimeout}
 }
 
-// denyAway denies r without a slot if its node n is away and the policy or the limits deny every key without
-// a reply (Terms.Denies).
+// denyAway denies r without a slot if node n is away and the policy or the limits deny every request for a
+// key that never had a reply (Terms.Denies).
 func (m *member) denyAway(r *request, n *storeNode, c *lease.Config) (d decision, done bool) {
 	now, t := m.cfg.Clock.Now(), m.termsAt(n, c)
 	if !t.Denies(n.breaker.Active()) {
@@ -158,7 +158,8 @@ func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) 
 	}
 }
 
-// shareDecision returns and counts the answer of the local share u, which gave r took tokens.
+// shareDecision returns and counts the answer to r by the local share u. took is the number of tokens that r
+// got.
 func (m *member) shareDecision(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {

@@ -345,9 +345,9 @@ func (l *idleList) withKey(s *slot, f func(k *protocol.Key)) {
 	f(&s.key)
 }
 
-// pop removes the longest idle key from its list if its time has come, or in any case with force. If the key
-// has an entry e, it may be in use again. Without an entry it is gone from now on. next is the latest time
-// for the next pop.
+// pop removes the longest idle key from its list if its time has come, or in any case with force. A key with
+// an entry e may be in use again; a key without one is gone from now on. next is the latest time for the next
+// pop.
 func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

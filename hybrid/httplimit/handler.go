@@ -191,7 +191,7 @@ func (h *handler) respond(
 	wait := result.RetryAfter
 	switch {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
-		h.setPolicy(fields, ps) // tells the client the burst
+		h.setPolicy(fields, ps) // the client can read the burst there
 		return err
 	case err != nil:
 		return err

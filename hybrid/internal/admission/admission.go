@@ -21,7 +21,7 @@ type Key interface {
 // OK after a successful wait. The error is that of Take or WaitN. A wait that runs out of time is a denial
 // without an error.
 //
-// Stats counts a request that waits as denied first, and then counts the outcome of the wait.
+// Stats counts a waiting request as denied, and also as admitted after a successful wait.
 func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybrid.Result, error) {
 	r, err := key.Take(ctx, n)
 	if err != nil || r.OK || r.RetryAfter > patience {
