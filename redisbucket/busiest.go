@@ -32,7 +32,7 @@ var Orders = []Order{BySpent, ByDenied, ByCalls, ByWaiting}
 // BusiestOptions select the keys that Store.Busiest reads, and bound its load and its memory. Its zero value
 // asks for the 20 keys that spend most.
 type BusiestOptions struct {
-	Prefix   string        // keys that begin with it, as "@login:" for the Limiter of that name; "" for all
+	Prefix   string        // prefix of the keys, such as "@login:" for the Limiter "login"; "" for all keys
 	By       Order         // "" means BySpent
 	Count    int           // number of keys to return; 0 means 20
 	Interval time.Duration // min time from the start of the first reading to that of the second; 0 means 2 s
@@ -47,8 +47,8 @@ type BusiestOptions struct {
 // Busiest holds the answer of Store.Busiest.
 type Busiest struct {
 	Keys       []KeyUse // at most Count, the busiest first
-	Read       int      // buckets that were counted
-	LeftOut    int      // buckets that KeysMax left out
+	Read       int      // number of buckets read
+	LeftOut    int      // number of buckets that KeysMax left out
 	Unreadable int      // values under the Store's Prefix that are no bucket of this version
 }
 
@@ -57,8 +57,8 @@ type KeyUse struct {
 	Key string // or its hash, see lease.ShortKey
 	// New says that the bucket has only one reading, or lost calls between the two. Its rates are 0.
 	New    bool
-	Limits []lease.Limit // in force; nil where the bucket has been forgotten since
-	Levels []int64       // tokens in the bucket, of each of Limits; below 0 where a charge is owed
+	Limits []lease.Limit // limits in force; nil if the bucket has been forgotten
+	Levels []int64       // tokens in the bucket for each of Limits; negative in debt
 
 	Spent, Denied float64 // tokens per second, as processes have reported them
 	Calls         float64 // lease calls per second
@@ -105,7 +105,7 @@ type uses struct {
 	keysMax             int
 	keys                map[string]*use
 	pass                int // 1 or 2
-	leftOut, unreadable int // in this pass
+	leftOut, unreadable int // numbers of keys in this pass
 }
 
 // use holds the last reading of one key, and the rates since the one before.
@@ -115,8 +115,8 @@ type use struct {
 	counts           [3]int64   // spent, denied, calls
 	rates            [3]float64 // per second
 	isNew            bool
-	pass             int // of the last reading
-	summed           int // the reading that holders and waiting come from
+	pass             int // number of the pass with the last reading
+	summed           int // number of the pass with holders and waiting
 	holders, waiting int64
 }
 
@@ -217,11 +217,11 @@ func (s *Store) levels(ctx context.Context, keys []KeyUse) error {
 // reading holds the counters of a bucket, or of one holder's record.
 type reading struct {
 	key    string    // or its hash, see lease.ShortKey
-	holder string    // of a record; "" of a bucket
-	at     time.Time // by this machine's clock
+	holder string    // holder of a record; "" for a bucket
+	at     time.Time // time by this machine's clock
 
-	epoch, counter, spent, denied int64 // of a bucket, as in lease.State
-	waiting                       int64 // of a record whose lease has not ended by the server's clock
+	epoch, counter, spent, denied int64 // counters of a bucket, as in lease.State
+	waiting                       int64 // waiting tokens in a record with a lease
 
 	err error // the text is no bucket of this version
 }
@@ -230,7 +230,7 @@ type reading struct {
 type walk struct {
 	*Store
 	of        string // prefix of the keys
-	count     int    // keys that one command looks at, about
+	count     int    // approximate number of keys per command
 	perSecond int    // max keys to look at; no limit below 1
 	each      func(reading)
 }
@@ -240,7 +240,7 @@ func (w walk) all(ctx context.Context) error {
 	if !ok {
 		return w.node(ctx, w.rdb)
 	}
-	var one sync.Mutex // one master after the other: perSecond is for all
+	var one sync.Mutex // one master at a time, because perSecond bounds all
 	return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 		one.Lock()
 		defer one.Unlock()
@@ -316,7 +316,7 @@ func (w walk) read(ctx context.Context, rdb redis.UniversalClient, names []strin
 		ends := int64(0)
 		switch {
 		case err == nil && text == "", redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
-			continue // it has gone
+			continue // the key has gone
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
 			r.err = err
 		case err != nil:

@@ -170,7 +170,7 @@ local function remember(c, keep, now, ttl, frost, base, width, ring)
   for k = 1, c.n do
     local l = c[k]
     local full = l.full
-    if not l.kind and l.most > l.burst then -- the used part of the overcommit counts too
+    if not l.kind and l.most > l.burst then -- the overcommit must refill too
       full = math.min((l.most * l.unit + l.step - 1) / l.step, 3153600000000000 / l.tick)
       full = (full - full % 1) * l.tick
     end

@@ -20,7 +20,7 @@ import (
 // returns it, and more. Its zero value is a bucket that does not exist.
 type View struct {
 	lease.State
-	Created   time.Time     // by the server's clock
+	Created   time.Time     // time by the server's clock
 	Called    time.Duration // time since the last call
 	Frozen    time.Duration // time until refills begin again after a loss
 	Contended bool          // a recent call asked for more than the level while others held tokens
@@ -34,7 +34,7 @@ type Holder struct {
 	Held    int64         // tokens, spent or not since
 	Waiting int64         // tokens for which its requests waited after the last call
 	Weight  int64         // hybrid.Policy.Weight, with which it asks
-	Granted int64         // by the last call
+	Granted int64         // tokens granted by the last call
 	Void    bool          // the last call reported a lease that the bucket did not know
 	Heard   time.Duration // time since the last call
 	Expiry  time.Duration // time until the lease is forgotten, without a call of the holder
