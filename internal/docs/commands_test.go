@@ -73,7 +73,6 @@ var treatments = []rule{
 	{"go run ./money", background, "localhost:8080"},
 	{"go run ./routers", background, "localhost:8080"},
 	{"go run ./worker", interrupted, "it works until then"},
-	{"leasesim top", interrupted, "it goes on until then"},
 	{"leasesim ui", interrupted, "it serves the page until then"},
 	{"compare --live", inAll, "fails where the machine is busy: it is to agree with reality to 1 %"},
 	{"go test ./...", inAll, "all tests, which .ci/run and .ci/full run"},

@@ -1,17 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
@@ -28,37 +33,40 @@ func (l *looking) flags(c *cobra.Command) {
 	f.StringVar(&l.redis, "redis", "", "host:port or URL of the Redis, see leasesim live --help")
 	f.StringVar(&l.prefix, "prefix", "yuzhi:", "redisbucket.Config.Prefix of the limiters")
 	f.StringVar(&l.name, "name", "", "hybrid.Config.Name of the limiter")
-	f.StringVar(&l.out, "out", view.FormatTable, "table or json")
+	f.StringVar(&l.out, "out", view.FormatTable, "table, or json: the value that the library returns")
 }
 
-// open checks the flags, and is a store to look with; the caller closes the client. The end of ctx
-// closes it too: go-redis waits for an answer that does not come until its timeouts have passed.
-func (l *looking) open(ctx context.Context, more faults) (*redisbucket.Store, redis.UniversalClient, error) {
-	more.addf(l.redis == "", "--redis is missing, must be host:port or a URL")
-	more.addf(l.out != view.FormatTable && l.out != view.FormatJSON, "--out is %q, must be table or json", l.out)
-	if err := errors.Join(more...); err != nil {
-		return nil, nil, err
+// show checks the flags and writes what look finds, as its text or as JSON. The end of the context closes the
+// client: go-redis waits for an answer that does not come until its timeouts have passed.
+func (l *looking) show(
+	c *cobra.Command, wrong faults, look func(context.Context, *redisbucket.Store) (found any, text string, err error),
+) error {
+	wrong.addf(l.redis == "", "--redis is missing, must be host:port or a URL")
+	wrong.addf(l.out != view.FormatTable && l.out != view.FormatJSON, "--out is %q, must be table or json", l.out)
+	if err := errors.Join(wrong...); err != nil {
+		return err
 	}
 	rdb, name, err := live.Dial(l.redis)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
+	defer rdb.Close()
 	store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: l.prefix})
 	if err != nil {
-		rdb.Close()
-		return nil, nil, fmt.Errorf("%w: --prefix: %w", errUsage, err)
+		return fmt.Errorf("%w: --prefix: %w", errUsage, err)
 	}
-	l.redis = name // for people
-	context.AfterFunc(ctx, func() { rdb.Close() })
-	return store, rdb, nil
-}
-
-// failed is err, met while looking.
-func (l *looking) failed(c *cobra.Command, err error) error {
-	if c.Context().Err() != nil {
+	context.AfterFunc(c.Context(), func() { rdb.Close() })
+	found, text, err := look(c.Context(), store)
+	switch {
+	case c.Context().Err() != nil:
 		return fmt.Errorf("leasesim: %w", sim.ErrInterrupted)
+	case err != nil:
+		return fmt.Errorf("leasesim: Redis at %s: %w", name, err)
+	case l.out == view.FormatJSON:
+		return json.NewEncoder(c.OutOrStdout()).Encode(found)
 	}
-	return fmt.Errorf("leasesim: Redis at %s: %w", l.redis, err)
+	_, err = io.WriteString(c.OutOrStdout(), text)
+	return err
 }
 
 // of returns the prefix of the limiter's stored keys, see hybrid.Config.Name.
@@ -67,6 +75,166 @@ func (l *looking) of() string {
 		return ""
 	}
 	return "@" + l.name + ":"
+}
+
+// stored is the key under which a limiter of that name keeps key, as hybrid's storedKey says.
+func (l *looking) stored(key string) string {
+	of := l.of()
+	if of != "" && len(of)+len(key) > lease.KeyMax {
+		key = lease.HashKey(key)
+	}
+	return of + key
+}
+
+func inspectCommand() *cobra.Command {
+	var l looking
+	c := command("inspect", nil)
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var all faults
+		all.addf(len(args) != 1, "inspect takes one key, not %d", len(args))
+		return l.show(c, all, func(ctx context.Context, store *redisbucket.Store) (any, string, error) {
+			key := l.stored(args[0])
+			v, err := store.Look(ctx, key)
+			if err == nil && !v.Exists {
+				err = fmt.Errorf("key %q has no bucket under prefix %q: it was never used, or was forgotten after it was "+
+					"full again", key, l.prefix)
+			}
+			if err != nil {
+				return nil, "", err
+			}
+			// The user of a reader may lack the permissions of a lease call, which says nothing about the server.
+			refuses := store.Ping(ctx)
+			if errors.Is(refuses, lease.ErrPermanent) {
+				refuses = nil
+			}
+			return v, bucketText(key, v, refuses), nil
+		})
+	}
+	l.flags(c)
+	return c
+}
+
+func number(n int64) string { return view.Number(float64(n)) }
+
+// bucketText is a bucket for people. refuses is why the server refuses lease calls.
+func bucketText(key string, v redisbucket.View, refuses error) string {
+	var out strings.Builder
+	fact := func(name, format string, args ...any) {
+		fmt.Fprintf(&out, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	cfg := v.Config
+	fact("key", "%s", shownKey(key, 1<<10))
+	fact("created", "%s, called %s ago, forgotten in %s unless it is called",
+		v.Created.UTC().Format("2006-01-02 15:04:05 MST"), view.Shortly(v.Called), view.Shortly(v.Expiry))
+	fact("version", "%d, revision %d; epoch %d", cfg.Version.Deploy, cfg.Version.Revision, v.Epoch)
+	fact("leases", "%s leased, active weight %s; TTL %s, Target %s, overcommit %s", view.Count(v.Ledger, "token"),
+		number(v.ActiveWeight), view.Shortly(cfg.TTL), view.Shortly(cfg.Target), number(cfg.Overcommit))
+	fact("counted", "%s spent and %s denied, reported in %s", view.Count(v.Spent, "token"), number(v.Denied),
+		view.Count(v.Counter, "call"))
+	if v.Contended {
+		fact("contended", "a holder asked for more tokens than the level while others held some")
+	}
+	if v.Frozen > 0 {
+		fact("frozen", "no refill for %s, until the leases of a lost bucket have ended", view.Shortly(v.Frozen))
+	}
+	if refuses != nil {
+		fact("away", "this server refuses lease calls: %v", refuses)
+	}
+	limits := view.Table{Columns: strings.Split("limit,>level,>burst,>level %,>next token in", ",")}
+	for k, l := range cfg.Limits {
+		next := "full"
+		if v.Next[k] > 0 {
+			next = view.Shortly(v.Next[k])
+		}
+		limits.Add(l.String(), number(v.Levels[k]), number(l.Capacity()), percent(v.Levels[k], l), next)
+	}
+	out.WriteString("\n" + limits.String() + "\n")
+	if len(v.Holders) == 0 {
+		out.WriteString("No process holds a lease or has asked within a TTL.\n")
+		return out.String()
+	}
+	holders := view.Table{Columns: strings.Split(
+		"holder,>held,>weight,>heard ago,>expires in,>waiting,waits for", ",")}
+	for _, h := range v.Holders {
+		waits := ""
+		if h.Waiting > 0 {
+			o := protocol.StateOutlook(&v.State, h.Waiting, 0, 0, false)
+			waits = fmt.Sprintf("%s, %s at the earliest", o.Limit, view.Shortly(max(o.RetryAfter, v.Frozen)))
+		}
+		if h.Void {
+			waits = strings.TrimPrefix(waits+"; its last call was void", "; ")
+		}
+		holders.Add(shownKey(h.ID, 40), number(h.Held), number(h.Weight), view.Shortly(h.Heard), view.Shortly(h.Expiry),
+			number(h.Waiting), waits)
+	}
+	out.WriteString(holders.String())
+	return out.String()
+}
+
+// percent is a level as a part of its burst.
+func percent(level int64, l lease.Limit) string {
+	return view.Number(float64(int64(1000*float64(level)/float64(cmp.Or(l.Capacity(), 1)))) / 10)
+}
+
+func topCommand() *cobra.Command {
+	var l looking
+	var by string
+	var o redisbucket.BusiestOptions
+	var sorts []string
+	for _, order := range redisbucket.Orders {
+		sorts = append(sorts, string(order))
+	}
+	c := command("top", func(c *cobra.Command) error {
+		var all faults
+		all.addf(!slices.Contains(sorts, by), "--sort is %q, must be one of %s", by, strings.Join(sorts, ", "))
+		all.addf(o.Count < 1 || o.Count > 1000, "--count is %d, must be 1 to 1000", o.Count)
+		all.addf(o.Interval < 100*time.Millisecond, "--interval is %v, must be at least 100ms", o.Interval)
+		all.addf(o.KeysPerSecond < 1, "--keys-per-second is %d, must be at least 1", o.KeysPerSecond)
+		o.By, o.Prefix = redisbucket.Order(by), l.of()
+		return l.show(c, all, func(ctx context.Context, store *redisbucket.Store) (any, string, error) {
+			b, err := store.Busiest(ctx, o)
+			return b, busiestText(b), err
+		})
+	})
+	l.flags(c)
+	f := c.Flags()
+	f.StringVar(&by, "sort", sorts[0], "sort order: "+strings.Join(sorts, ", "))
+	f.IntVar(&o.Count, "count", 20, "number of keys to show")
+	f.DurationVar(&o.Interval, "interval", 2*time.Second, "min time between the two readings")
+	f.IntVar(&o.KeysPerSecond, "keys-per-second", 50_000, "max keys read per second")
+	return c
+}
+
+// busiestText has the busiest keys for people.
+func busiestText(b redisbucket.Busiest) string {
+	head := view.Count(b.Read, "key")
+	if b.Unreadable > 0 {
+		head += fmt.Sprintf("; %d unreadable by this version", b.Unreadable)
+	}
+	if b.LeftOut > 0 {
+		head += fmt.Sprintf("; %d left out", b.LeftOut)
+	}
+	table := view.Table{Columns: strings.Split(
+		"key,limits,>level %,>spent/s,>denied/s,>calls/s,>holders,>waiting", ",")}
+	for _, k := range b.Keys {
+		level, lowest, limits := "gone", 2.0, []string{}
+		for i, l := range k.Limits {
+			if part := float64(k.Levels[i]) / float64(l.Capacity()); part < lowest {
+				level, lowest = percent(k.Levels[i], l), part
+			}
+			limits = append(limits, l.String())
+		}
+		rate := func(x float64) string {
+			if k.New {
+				return "new"
+			}
+			return view.Number(float64(int64(10*x+0.5)) / 10)
+		}
+		table.Add(shownKey(k.Key, 40), strings.Join(limits, ", "), level, rate(k.Spent), rate(k.Denied), rate(k.Calls),
+			number(k.Holders), number(k.Waiting))
+	}
+	return head + "\n\n" + table.String()
 }
 
 // shownKey is a key for people, on one line and without what a terminal would obey.
@@ -79,5 +247,3 @@ func shownKey(key string, most int) string {
 	}
 	return key
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -9,14 +9,6 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal is w where it is one, else nil.
-func terminal(w io.Writer) *os.File {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return f
-	}
-	return nil
-}
-
 // phases shows on a terminal, phase by phase, how much of something is done. Elsewhere it shows nothing, and
 // show is nil. The caller calls show once at a time, and clear before it prints anything else.
 func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
@@ -36,8 +28,8 @@ func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 
 // statusLine rewrites one line on a terminal; elsewhere it says nothing, and show is nil.
 func statusLine(w io.Writer) (show func(string), clear func()) {
-	f := terminal(w)
-	if f == nil {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return nil, func() {}
 	}
 	return func(s string) { fmt.Fprintf(f, "\r\033[K%s", s) }, func() { fmt.Fprint(f, "\r\033[K") }

@@ -43,21 +43,3 @@ func TestATerminalShowsThePhasesAndIsCleared(t *testing.T) {
 	const want = "\r\033[Kprobe 50 %\r\033[Kscreen 25 %\r\033[K"
 	testkit.Check(t, string(shown) == want, "%q, want %q", shown, want)
 }
-
-func TestATerminalIsRedrawnWithinItsSize(t *testing.T) {
-	screen, tty := pseudoTerminal(t)
-	testkit.NoErr(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 3, Col: 10}))
-	// Given a terminal of three lines, when two blocks are shown,
-	s := newScreen(tty)
-	for _, text := range []string{"日本 first line\nsecond\nthird\nfourth\n", "again\n"} {
-		testkit.NoErr(t, s.write(text))
-	}
-	tty.Close()
-	shown, err := io.ReadAll(screen)
-	if err != nil && len(shown) == 0 { // Linux says EIO where the other end is closed
-		t.Fatal(err)
-	}
-	// then no line is wrapped, and the second takes the place of the first.
-	want := "\033[H\033[J\033[?7l日本 first line\r\nsecond\r\n\033[?7h" + "\033[H\033[J\033[?7lagain\r\n\033[?7h"
-	testkit.Check(t, string(shown) == want, "%q, want %q", shown, want)
-}

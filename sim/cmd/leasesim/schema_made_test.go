@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// outputs are the types that the commands write with --out json.
+// outputs are the types that the commands write with --out json. inspect and top write types of redisbucket.
 var outputs = map[string]reflect.Type{
 	"run":          reflect.TypeFor[sim.Report](),
 	"compare":      reflect.TypeFor[sim.Report](),
@@ -24,8 +24,6 @@ var outputs = map[string]reflect.Type{
 	"plan":         reflect.TypeFor[search.Plan](),
 	"live":         reflect.TypeFor[live.Report](),
 	"compare-live": reflect.TypeFor[sideBySide](),
-	"inspect":      reflect.TypeFor[bucket](),
-	"top":          reflect.TypeFor[block](),
 }
 
 // schema is a part of a JSON schema.

@@ -9,8 +9,6 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
@@ -46,11 +44,6 @@ func conforms(t *testing.T, command, text string) error {
 func TestEveryCommandsOutputConformsToTheSchema(t *testing.T) {
 	t.Parallel()
 	fleet := fileOf(t, few)
-	server := redistest.Start(t).Addr
-	process(t, server, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(60).WithBurst(100)}}).Allow("17")
-	testkit.Eventually(t, "a bucket", func() bool {
-		return leasesim(t, "inspect 17 --out json --redis "+server).status == 0
-	})
 	lines := map[string]string{
 		"run":          "run -f " + fleet,
 		"compare":      "compare -f example:priorities --duration 1s --set warmup=0s --reps 2",
@@ -59,8 +52,6 @@ func TestEveryCommandsOutputConformsToTheSchema(t *testing.T) {
 		"plan":         "plan -f " + fleet + " --false-rejects 50% --duration 300ms",
 		"live":         "live --duration 300ms --limit '1000/s burst 100' --processes 2",
 		"compare-live": "compare --live --duration 500ms",
-		"inspect":      "inspect 17 --redis " + server,
-		"top":          "top --once --redis " + server,
 	}
 	for command := range outputs {
 		line, ok := lines[command]
