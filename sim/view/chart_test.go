@@ -96,7 +96,7 @@ func TestASweepDrawsOnlyWhatDiffers(t *testing.T) {
 	// and two parameters have a map, which is not drawn either where all of it has one colour.
 	r = swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2")
 	d = Sweep(r, "", "")
-	testkit.Check(t, d.Sections[0].Heat == nil && chartsOf(d) == nil, "%+v", d.Sections[0])
+	testkit.Check(t, d.Sections[0].Table == nil && chartsOf(d) == nil, "%+v", d.Sections[0])
 	says(t, d.Sections[0].Text[0], "100 at every point.")
 	for _, change := range []func(f *sim.Figures){
 		func(f *sim.Figures) { f.AdmittedVsCentral.Mean = 0.9 },
@@ -104,7 +104,7 @@ func TestASweepDrawsOnlyWhatDiffers(t *testing.T) {
 	} {
 		was := *r.Points[1].Figures
 		change(r.Points[1].Figures)
-		testkit.Check(t, Sweep(r, "", "").Sections[0].Heat != nil, "no map of %+v", r.Points[1].Figures)
+		testkit.Check(t, Sweep(r, "", "").Sections[0].Table != nil, "no map of %+v", r.Points[1].Figures)
 		*r.Points[1].Figures = was
 	}
 }
@@ -120,10 +120,10 @@ func TestASweepBesideRivalsIsAMap(t *testing.T) {
 	d := Sweep(r, "", "")
 	says(t, written(t, d, FormatTable), "algorithm ↓  target →", "\nyuzhi ", "\nfixed_window ")
 	testkit.Check(t, !slices.Contains(chartsOf(d), questions[2].question), "%q", chartsOf(d))
-	// No table repeats the map; a cell that is pointed at says all.
-	page := written(t, d, FormatHTML)
-	testkit.Check(t, !strings.Contains(page, "<td>fixed_window"), "a table of the map's cells")
-	says(t, page, `title="106.235 ± 0.030 %, excess 1,987"`)
+	// A row ends with its largest excess, and has no value of a point that did not run.
+	r.Points[2].Figures, r.Points[2].Rivals = nil, nil
+	says(t, written(t, Sweep(r, "", ""), FormatTable), "100.0    50.0     –        0", "106.2!  106.2!    –    1,987",
+		"excess is the most tokens above it")
 	r = swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2", "clock.offset=0s,1s")
 	for i := range r.Points {
 		r.Points[i].Rivals = madeUp().Report.Rivals

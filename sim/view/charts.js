@@ -3,8 +3,8 @@
 // of that. A chart is
 //
 //   title    names it for those that do not see it
-//   x, y     the axes: {label, unit, log, names, fromZero}. With names, a place is 0, 1, 2, ... and is written as its
-//            name. log has a scale of powers of ten.
+//   x, y     the axes: {label, unit, names, fromZero}. With names, a place is 0, 1, 2, ... and is written as its
+//            name.
 //   lines    {name, x, y, low, high, series, mark}: y over x, null where there is none. low and high are the ends of a
 //            band. series is a colour, -1 a grey for what others are compared with, such as a limit. mark is "dashed",
 //            "dotted" for a line with its points, or "line".
@@ -42,7 +42,6 @@ function drawChart(element, chart) {
   // The ends of an axis whose values are all the same are a little beside it.
   const range = axis => (u, low, high) => {
     if (low == null) return [0, 1]
-    if (axis.log) return uPlot.rangeLog(low, high, 10, true)
     if (axis === x) return low < high ? [low, high] : [low - 0.5, high + 0.5]
     if (axis.fromZero) return [Math.min(0, low), high > 0 ? high * 1.05 : 1]
     return low < high ? uPlot.rangeNum(low, high, 0.1) : [low - 0.5, high + 0.5]
@@ -61,7 +60,7 @@ function drawChart(element, chart) {
   const resized = new ResizeObserver(() => element.clientWidth !== plot.width && plot.setSize(size()))
   const plot = new uPlot({
     ...size(), series, bands,
-    scales: { x: { time: false, distr: x.log ? 3 : 1, range: range(x) }, y: { distr: y.log ? 3 : 1, range: range(y) } },
+    scales: { x: { time: false, range: range(x) }, y: { range: range(y) } },
     axes: [
       axis({
         label: x.label, size: 28, grid: { show: false }, values: x.names ? names : numbers,

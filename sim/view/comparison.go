@@ -8,7 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Comparison shows the report of a run with rivals, side by side. JSON and CSV are those of Run.
+// Comparison shows the report of a run with rivals, side by side. JSON is that of Run.
 func Comparison(r Result) Document {
 	d := r.document()
 	d.Title += ": " + Own + " and its rivals"

@@ -1,5 +1,5 @@
-// Package view writes the results of the simulator: as aligned text, as JSON, as CSV, or as one
-// self-contained HTML page with charts. Run, Comparison, Sweep and Plan make a Document, and
+// Package view writes the results of the simulator: as aligned text, as JSON, or as one self-contained
+// HTML page with charts. Run, Comparison, Sweep and Plan make a Document, and
 // Document.Write writes it. Equal documents give equal bytes. Any goroutine may use everything here, as
 // long as the values that it was given do not change.
 package view
@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	html "html/template"
@@ -27,12 +26,11 @@ import (
 const (
 	FormatTable = "table"
 	FormatJSON  = "json"
-	FormatCSV   = "csv"
 	FormatHTML  = "html"
 )
 
 // Formats are all formats.
-var Formats = []string{FormatTable, FormatJSON, FormatCSV, FormatHTML}
+var Formats = []string{FormatTable, FormatJSON, FormatHTML}
 
 // Document is a report with all that a reader needs beside it.
 type Document struct {
@@ -46,7 +44,6 @@ type Document struct {
 	Command  string      // the command line that repeats it, on pages
 	Machine  sim.Machine // what another machine would have different, at the end
 	Data     any         // what JSON shows
-	Rows     [][]string  // what CSV shows, the head first
 }
 
 // Fact is a name and its value.
@@ -74,7 +71,6 @@ type Section struct {
 	Title  string
 	Text   []string // paragraphs
 	Charts []Chart
-	Heat   *Heat
 	Table  *Table
 	Code   string
 	Shown  Shown
@@ -105,7 +101,7 @@ func answer(a search.Asked, m sim.Machine, data any, text, command string) Docum
 			{"hash", a.ScenarioHash},
 		},
 		Scenario: text, Command: command, Machine: m,
-		Data: data, Rows: [][]string{figureHead},
+		Data: data,
 	}
 }
 
@@ -137,8 +133,7 @@ var (
 		"wrap": func(text string) string { return Wrap(text, lineMax) }, "upper": strings.ToUpper, "line": factLine,
 	}).Parse(textSource))
 	pageTemplate = html.Must(html.New("page").Funcs(html.FuncMap{"numeric": numeric,
-		"units":  units,
-		"number": Number, "scale": func() []heatStep { return heatScale }}).Parse(pageSource))
+		"units": units}).Parse(pageSource))
 )
 
 // Write writes the document in one of Formats. A page has nothing that a browser would load, and
@@ -167,10 +162,6 @@ func (d Document) Write(w io.Writer, format string) error {
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
 		return e.Encode(d.Data)
-	case FormatCSV: // as RFC 4180 has it: lines end with CR LF
-		c := csv.NewWriter(w)
-		c.UseCRLF = true
-		return c.WriteAll(d.Rows)
 	case FormatHTML:
 		var b bytes.Buffer
 		if err := pageTemplate.Execute(&b, shown); err != nil {
@@ -210,17 +201,6 @@ func numeric(text string) html.HTML {
 
 // units keeps the percent signs of a sentence beside their numbers.
 func units(text string) string { return strings.ReplaceAll(text, inPercent, together(inPercent)) }
-
-// figureHead is the head of figureRows.
-var figureHead = []string{"what", "figure", "mean", "low", "high", "worst", "worst_seed"}
-
-// figureRows adds a line of CSV for each figure of something: an algorithm, a point, a policy.
-func (d *Document) figureRows(what string, figures []sim.Named) {
-	for _, f := range figures {
-		d.Rows = append(d.Rows, []string{what, f.Name, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst),
-			fmt.Sprint(f.WorstSeed)})
-	}
-}
 
 // draw adds a chart to the section. A chart whose lines are flat shows nothing: a sentence that answers its
 // question stands in its place.

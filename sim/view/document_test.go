@@ -2,11 +2,9 @@ package view
 
 import (
 	"bytes"
-	"encoding/csv"
 	"flag"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -60,9 +58,7 @@ func reports(t *testing.T) map[string]Document {
 
 func TestReportsLookAsTheyDid(t *testing.T) {
 	all := reports(t)
-	files := map[string]string{
-		"run.csv": written(t, all["run"], FormatCSV), "run.json": written(t, all["run"], FormatJSON),
-	}
+	files := map[string]string{"run.json": written(t, all["run"], FormatJSON)}
 	for name, d := range all {
 		files[name+".txt"] = written(t, d, FormatTable)
 	}
@@ -75,35 +71,6 @@ func TestReportsLookAsTheyDid(t *testing.T) {
 		testkit.NoErr(t, err)
 		testkit.Check(t, got == string(want),
 			"%s is now\n%s\nand was\n%s\n(go test ./sim/view -update, if that is meant)", path, got, want)
-	}
-}
-
-func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
-	// Given names that CSV has to quote,
-	r := madeUp()
-	r.Report.Rivals[0].Name = "a \"b\", c\nd"
-	all := reports(t)
-	all["compare"] = Comparison(r)
-	for name, want := range map[string]string{
-		"run":     Own + "; headroom 0; headroom 0.2; central; fixed_window; local_batches:50",
-		"compare": Own + "; headroom 0; headroom 0.2; " + r.Report.Rivals[0].Name + "; fixed_window",
-		"sweep":   "policy.target=10ms policy.ttl=100ms; policy.target=20ms policy.ttl=100ms", // one is invalid
-		"plan": "chosen: " + policyText(planned(t).Chosen.Policy) + "; given: target 20ms, ttl 200ms (default); " +
-			"trade-off: " + policyText(planned(t).TradeOffs[0].Policy),
-		"miss": "closest: " + policyText(missed(t).Miss.Closest.Policy) + "; trade-off: " +
-			policyText(missed(t).TradeOffs[0].Policy),
-	} {
-		// then every line is whole, and there are those of everything.
-		rows, err := csv.NewReader(strings.NewReader(written(t, all[name], FormatCSV))).ReadAll()
-		testkit.NoErr(t, err)
-		var about []string
-		for _, row := range rows[1:] {
-			if !slices.Contains(about, row[0]) {
-				about = append(about, row[0])
-			}
-		}
-		testkit.Check(t, strings.HasPrefix(strings.Join(about, "; "), want), "%s: rows are about %q, want %q", name,
-			about, want)
 	}
 }
 

@@ -112,9 +112,6 @@ func Shortly(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// Raw is x in the fewest digits that give x again, without an exponent, for programs.
-func Raw(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
-
 // The units of figures. Figures without one are tokens, something per second, or an index.
 const (
 	inPercent = " %" // of a part of one

@@ -12,7 +12,7 @@ import (
 )
 
 // Plan shows a plan for a scenario, whose file's text and whose command line stand at the end. JSON
-// is the plan itself; CSV has a line per figure of each policy.
+// is the plan itself.
 func Plan(p search.Plan, text, command string) Document {
 	goals := make([]string, len(p.Targets))
 	for i, t := range p.Targets {
@@ -28,23 +28,14 @@ func Plan(p search.Plan, text, command string) Document {
 	d.Facts = slices.Insert(d.Facts, 2, Fact{"confirmed on seed", fmt.Sprint(p.ConfirmSeed)})
 	v := planView{&p}
 	v.judge(&d)
-	rows := func(what string, c *search.Candidate) {
-		d.figureRows(what+": "+policyText(c.Policy), c.Figures.All())
-	}
 	if p.Chosen != nil {
 		d.Headline = headline(centralText, p.RequestsPerS, &p.Chosen.Figures)
-		rows("chosen", p.Chosen)
-		rows("given", p.Given)
 		v.chosen(&d)
 	}
 	if p.Miss != nil {
 		d.Headline = headline(centralText, 0, &p.Miss.Closest.Figures)
-		rows("closest", &p.Miss.Closest)
 		d.tabulate(either(p.Verdict == search.Undecided, "So far", "Closest miss"),
 			targetTable(p.Miss.Closest.Margins), glossary(v.named()...))
-	}
-	for i := range p.TradeOffs {
-		rows("trade-off", &p.TradeOffs[i])
 	}
 	if len(p.TradeOffs) > 1 || p.Chosen == nil && len(p.TradeOffs) > 0 {
 		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in the targets' "+

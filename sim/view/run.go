@@ -47,8 +47,7 @@ func (r Result) kinds(text string) string {
 	return strings.ReplaceAll(text, centralText, "one central limiter")
 }
 
-// Run shows the report of a run. JSON is the report itself; CSV has a line per figure, of the fleet
-// and of each rival.
+// Run shows the report of a run. JSON is the report itself.
 func Run(r Result) Document {
 	d := r.document()
 	d.Sections = []Section{r.overTime()}
@@ -77,14 +76,7 @@ func (r Result) document() Document {
 			{"hash", rep.ScenarioHash},
 		},
 		Scenario: r.Text, Command: r.Command, Machine: rep.Machine,
-		Data: rep, Rows: [][]string{figureHead},
-	}
-	d.figureRows(Own, rep.Figures.All())
-	for i := range rep.Classes {
-		d.figureRows("headroom "+Number(rep.Classes[i].Headroom), rep.Classes[i].All())
-	}
-	for i := range rep.Rivals {
-		d.figureRows(rep.Rivals[i].Name, rep.Rivals[i].All())
+		Data: rep,
 	}
 	r.judge(&d, s)
 	if rep.Reps > 0 {

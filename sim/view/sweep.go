@@ -11,8 +11,7 @@ import (
 )
 
 // Sweep shows a sweep of a scenario, whose file's text and whose command line stand at the end.
-// JSON is the report itself; CSV has a line per point. The page has lines for one parameter that
-// varies, and a map for two, or beside rivals.
+// JSON is the report itself. The page has lines for one parameter that varies.
 func Sweep(r search.SweepReport, text, command string) Document {
 	axes := make([]string, len(r.Axes))
 	for i, a := range r.Axes {
@@ -22,21 +21,13 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	d.Title += ": a sweep"
 	d.Subtitle = fmt.Sprintf("%s: %s, %s of %s s each, all on the same seeds", strings.Join(axes, " x "),
 		Count(len(r.Points), "point"), Count(r.Reps, "replication"), Number(r.DurationS))
-	for i := range r.Points {
-		if p := &r.Points[i]; p.Figures != nil {
-			d.figureRows(r.Label(p), p.Figures.All())
-			for k := range p.Rivals {
-				d.figureRows(p.Rivals[k].Name+" "+r.Label(p), p.Rivals[k].All())
-			}
-		}
-	}
 	v := sweepView{&r}
 	v.judge(&d)
 	d.Headline = headline(centralText, 0, v.figures()...)
 	varied := slices.DeleteFunc(slices.Clone(r.Axes), func(a search.Axis) bool { return len(a.Values) < 2 })
 	mapped := len(varied) == 2 && len(r.Axes) == 2 || len(varied) > 0 && len(v.rivals()) > 0
 	if mapped {
-		d.Sections = append(d.Sections, HeatOf(r).section())
+		d.Sections = append(d.Sections, v.admissions())
 	}
 	if len(varied) == 1 && r.Finished > 1 {
 		d.Sections = append(d.Sections, v.charts(varied[0], mapped))

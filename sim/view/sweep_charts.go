@@ -45,33 +45,39 @@ func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	return s
 }
 
-// HeatOf is the map of a sweep: what each algorithm admits of what one central bucket would have. The columns
-// are the values of the last parameter. The rows are the algorithms, at the values of the parameters before
-// it. Where those are of the leases' policy, which the other algorithms do not know, each of these has one
-// row, at their first values.
-func HeatOf(r search.SweepReport) Heat {
-	last := len(r.Axes) - 1
-	v, across := sweepView{&r}, r.Axes[last]
-	h := Heat{Title: "How much is admitted, in % of what one central bucket admits?", Down: "algorithm",
-		Across: across}
-	known := false
-	for k, a := range r.Axes[:last] {
-		h.Down = either(k == 0, "", h.Down+" ") + a.Path
+// admissions is the map of a sweep: the percentage that each algorithm admits of what one central bucket would
+// have admitted. The columns are the values of the last parameter. The rows are the algorithms, at the values
+// of the parameters before it. Where those are of the leases' policy, which the other algorithms do not know,
+// each of these has one row, at their first values. A "!" follows each value that exceeds the bound. The end of
+// the row has the largest excess, because a few tokens matter less than a whole second bucket. A flat map is a
+// sentence.
+func (v sweepView) admissions() Section {
+	s := Section{Title: "How much is admitted, in % of what one central bucket admits?"}
+	last := len(v.Axes) - 1
+	across, down, known := v.Axes[last], []string{"algorithm"}, false
+	for k, a := range v.Axes[:last] {
+		down = append(down[:k], a.Path)
 		known = known || !strings.HasPrefix(a.Path, "policy.")
 	}
+	names := shortest(append(down, across.Path)...)
+	t := Table{Columns: []string{strings.Join(names[:len(down)], " ") + " ↓  " + names[len(down)] + " →"}}
+	t.head(across.Values...)
+	low, high, worst := math.Inf(1), math.Inf(-1), 0.0
 	add := func(algorithm string, all bool, cell func(p *search.Point) (part, excess sim.Figure)) {
-		for points := range slices.Chunk(r.Points, len(across.Values)) {
-			values := strings.Join(points[0].Values[:last], " ")
-			row := HeatRow{Name: strings.TrimSpace(algorithm + either(all, " "+values, ""))}
+		for points := range slices.Chunk(v.Points, len(across.Values)) {
+			values, most := strings.Join(points[0].Values[:last], " "), 0.0
+			row := []string{strings.TrimSpace(algorithm + either(all, " "+values, ""))}
 			for i := range points {
-				c := HeatCell{Part: unknown}
-				if p := &points[i]; p.Figures != nil {
-					part, excess := cell(p)
-					c = HeatCell{part, excess.Worst}
+				if points[i].Figures == nil {
+					row = append(row, "– ")
+					continue
 				}
-				row.Cells = append(row.Cells, c)
+				part, excess := cell(&points[i])
+				low, high, most = min(low, part.Mean), max(high, part.Mean), max(most, excess.Worst)
+				row = append(row, decimal(100*part.Mean, 1, 1)+either(excess.Worst > 0, "!", " "))
 			}
-			if h.Rows = append(h.Rows, row); !all {
+			worst = max(worst, most)
+			if t.Add(append(row, Number(most))...); !all {
 				return
 			}
 		}
@@ -84,7 +90,16 @@ func HeatOf(r search.SweepReport) Heat {
 			return p.Rivals[k].AdmittedVsCentral, p.Rivals[k].BoundExceededBy
 		})
 	}
-	return h
+	if worst == 0 && low <= high && high-low <= flatPart*high {
+		s.Text = []string{throughout(100*low, 100*high)}
+		return s
+	}
+	if worst > 0 {
+		t.Columns = append(t.Columns, "?>excess")
+	}
+	s.Table, s.Text = &t, []string{"100 % is a limit that is kept and fully used. A ! marks a bound that is exceeded in " +
+		"some window" + either(worst > 0, ", and excess is the most tokens above it in a row.", ".")}
+	return s
 }
 
 // rivals are the names of the other algorithms, of which each point that ran has the figures.
@@ -98,23 +113,4 @@ func (v sweepView) rivals() (names []string) {
 		}
 	}
 	return names
-}
-
-// section shows the map, or where all of it has one colour and the bound holds, a sentence that says so.
-func (h Heat) section() Section {
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, row := range h.Rows {
-		for _, c := range row.Cells {
-			if finite(c.Part.Mean) {
-				low, high = min(low, c.Part.Mean), max(high, c.Part.Mean)
-			}
-		}
-	}
-	if h.Exceeded() || low > high || heatStepOf(low) != heatStepOf(high) {
-		s := Section{Title: h.Title, Text: []string{h.explained()}}
-		t := h.table()
-		s.Heat, s.Table = &h, &t
-		return s
-	}
-	return Section{Title: h.Title, Text: []string{throughout(100*low, 100*high)}}
 }

@@ -256,8 +256,6 @@ var rowWords = map[string]string{
 // document shows the two side by side.
 func (b *sideBySide) document(scenario, command string) view.Document {
 	t := view.Table{Columns: strings.Split("figure,>simulated,>real,>agrees from,>to,tolerance,agrees", ",")}
-	head := "figure,simulated,simulated_least,simulated_most,real,low,high,tolerance,agrees"
-	rows := [][]string{strings.Split(head, ",")}
 	verdict := view.Verdict{Mood: view.Good, Text: "The simulation and the real fleet agree."}
 	if !b.Agrees {
 		verdict = view.Verdict{Mood: view.Bad, Text: "The simulation and the real fleet DISAGREE."}
@@ -273,11 +271,6 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		}
 		tooFew = tooFew || r.Name == live.Offered && r.Real < r.Low
 		t.Add(name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
-		row := []string{r.Name}
-		for _, x := range []float64{r.Simulated, r.Least, r.Most, r.Real, r.Low, r.High} {
-			row = append(row, view.Raw(x))
-		}
-		rows = append(rows, append(row, r.Tolerance, fmt.Sprint(r.Agrees)))
 	}
 	if b.Real.Overloaded || tooFew {
 		verdict.Text += fmt.Sprintf(" This machine is overloaded: the real processes got too little CPU "+
@@ -312,6 +305,5 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		Command:  command,
 		Machine:  b.Simulated.Machine,
 		Data:     b,
-		Rows:     rows,
 	}
 }

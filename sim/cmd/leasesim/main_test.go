@@ -33,7 +33,7 @@ func TestInitWritesAScenarioThatRuns(t *testing.T) {
 func TestTheCommandLineToRepeatHasTheSeed(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"run", "leasesim run --seed 3"},
-		{"run --seed 3 --out csv", "leasesim run --seed 3 --out csv"},
+		{"run --seed 3 --out html", "leasesim run --seed 3 --out html"},
 		{"run --seed=3 --reps 2", "leasesim run --seed=3 --reps 2"},
 		{"run --set limits=[1/s]", "leasesim run --set 'limits=[1/s]' --seed 3"},
 		{"run --set name=it's", `leasesim run --set 'name=it'\''s' --seed 3`},
@@ -97,7 +97,7 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 	help := leasesim(t, "compare --help").ends(0).shows("--threshold", "Exit status", "bound_exceeded_by",
 		"-f, --file", "--set",
 		"--seed uint", "(default 1)", "--reps", "--parallel", "--duration", "--out",
-		"table, json, csv, html", liveFile,
+		"table, json, html", liveFile,
 		"a standard deviation of 7.1 %").stdout
 	for _, name := range append(search.FigureNames(), rival.Names()...) {
 		base := strings.TrimSuffix(name, "_client")

@@ -13,11 +13,6 @@ function lines(doc) {
     const within = node.parentElement, text = node.data.trim().replace(/\s+/g, ' ')
     if (!text || within.closest('title, style, script') || !within.getClientRects().length) continue
     const size = parseFloat(doc.defaultView.getComputedStyle(within).fontSize)
-    if (within instanceof doc.defaultView.SVGElement) {
-      const scale = within.getScreenCTM()
-      all.push({ text, within, box: ink(within.getBoundingClientRect()), px: size * Math.hypot(scale.a, scale.b) })
-      continue
-    }
     const range = doc.createRange()
     range.selectNodeContents(node)
     for (const r of range.getClientRects()) if (r.width > 0) all.push({ text, within, box: ink(r), px: size })
@@ -31,9 +26,7 @@ function cut(line, doc) {
   for (let e = line.within; e && e !== doc.documentElement; e = e.parentElement) {
     const style = doc.defaultView.getComputedStyle(e), box = e.getBoundingClientRect()
     const beyond = line.box.left < box.left - slack || line.box.right > box.right + slack
-    if (e.tagName === 'svg') {
-      if (beyond || line.box.top < box.top - slack || line.box.bottom > box.bottom + slack) return true
-    } else if (/auto|scroll/.test(style.overflowX)) {
+    if (/auto|scroll/.test(style.overflowX)) {
       if (line.box.left < box.left - e.scrollLeft - slack || line.box.right > box.left + e.scrollWidth + slack) return true
       line.box.left = Math.max(line.box.left, box.left)
       line.box.right = Math.min(line.box.right, box.right)
