@@ -19,6 +19,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
 func TestARedisThatIsNotThereIsStatus1(t *testing.T) {
@@ -42,15 +43,16 @@ func TestAnExceededBoundIsStatus3(t *testing.T) {
 // and while a process is killed and another stopped.
 func TestFleetKeepsTheBound(t *testing.T) {
 	addr := redistest.Start(t).Addr
-	const fleet = "--processes 3 --limit '5000/s burst 1000' --duration 1s "
+	const fleet = "--set groups[0].count=3 --set 'limits=[5000/s burst 1000]' --duration 1s "
 	long := testkit.Long(t, "a steady load on the embedded Redis", "all shapes of load")
-	for i, shape := range []string{"steady", "bursts", "adversary"} {
-		t.Run(shape, func(t *testing.T) {
+	for i, load := range []string{"{kind: constant, load: 2}", "{kind: sync, load: 2}", "{kind: adversary}"} {
+		t.Run(load, func(t *testing.T) {
 			t.Parallel()
+			line := fleet + "--set 'workload=" + load + "' "
 			if i == 0 || long {
-				checkFleet(t, fleet+"--shape "+shape)
+				checkFleet(t, line)
 			}
-			checkFleet(t, fleet+"--overcommit 100 --shape "+shape+" --redis "+addr)
+			checkFleet(t, line+"--set policy.overcommit=100 --redis "+addr)
 		})
 	}
 	t.Run("cluster", func(t *testing.T) {
@@ -68,7 +70,8 @@ func TestFleetKeepsTheBound(t *testing.T) {
 		testkit.RequireSignals(t)
 		t.Parallel()
 		// The report keeps the admissions of the killed process.
-		checkFleet(t, fleet+"--duration 2s --strict --kill-after 500ms --stop-after 300ms --redis "+addr,
+		checkFleet(t, fleet+"--duration 2s --set policy.strict_expiry=true --set 'groups[0].pauses={at: 300ms, for: "+
+			"800ms}' --set 'groups[0].scale=[{at: 500ms, count: 2, kill: true}]' --redis "+addr,
 			func(r live.Report) bool {
 				p := r.Processes
 				return p[0].Fate == "stopped" && p[2].Fate == "killed" && p[2].Admitted > 0
@@ -84,14 +87,14 @@ func TestWindowsAreKeptByAFleet(t *testing.T) {
 		second /= 5
 	}
 	for _, line := range []string{
-		"'1000 in %[2]v' --kill-after %[2]v --duration %[3]v",
-		"'1000 each %[2]v from %[1]v' --duration %[3]v",
+		"--set 'limits=[1000 in %[2]v]' --set 'groups[0].scale=[{at: %[2]v, count: 3, kill: true}]' --duration %[3]v",
+		"--set 'limits=[1000 each %[2]v from %[1]v]' --duration %[3]v",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			// With --strict, as a machine that is busy for longer than a lease stops processes, too.
-			line := fmt.Sprintf("--limit "+line, second, 3*second, 7*second)
-			checkFleet(t, "--strict --shape adversary --redis "+addr+" "+line,
+			line := fmt.Sprintf(line, second, 3*second, 7*second)
+			checkFleet(t, "--set policy.strict_expiry=true --set 'workload={kind: adversary}' --redis "+addr+" "+line,
 				func(r live.Report) bool { return r.Central != nil })
 		})
 	}
@@ -126,8 +129,8 @@ func checkFleet(t *testing.T, line string, shows ...func(live.Report) bool) (r l
 
 func TestTheTableNamesEverything(t *testing.T) {
 	for line, verdict := range map[string]string{
-		"live --processes 2 --limit '100/s burst 50' --duration 200ms": "The bound holds in every window",
-		"live --limit '50 in 100ms' --duration 300ms --strict":         "The bound holds in every window",
+		"live --set 'limits=[100/s burst 50]' --duration 200ms":                              "The bound holds in every window",
+		"live --set 'limits=[50 in 100ms]' --duration 300ms --set policy.strict_expiry=true": "The bound holds in every window",
 	} {
 		text := leasesim(t, line).shows("embedded", "admitted", "offered", "worst window", "round trips", "p50",
 			"p99", "Jain's index", "share").stdout
@@ -147,14 +150,16 @@ func TestTheTableNamesEverything(t *testing.T) {
 func TestAnInterruptedLiveRunReportsWhatWasUntilThen(t *testing.T) {
 	t.Parallel()
 	testkit.RequireSignals(t)
-	for _, shape := range []string{"steady", "bursts", "adversary"} {
+	for _, load := range []string{"{kind: constant, rate: 100/s}", "{kind: sync, rate: 100/s}", "{kind: adversary}"} {
 		testkit.Eventually(t, "an admission before the interrupt", func() bool {
 			// Given a fleet with an hour of load, of which one process is stopped,
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
-			x := fleetFlags{processes: 2, limit: "100/s burst 50", offered: 1, duration: time.Hour, shape: shape,
-				key: live.NewKey(), out: "table", stopAfter: time.Millisecond, ttl: time.Minute, target: 50 * time.Millisecond}
-			o, err := x.options(func(string) bool { return false })
+			s, err := scenfile.Load(liveFile)
+			testkit.NoErr(t, err)
+			testkit.NoErr(t, scenfile.Set(&s, "duration=1h", "limits=[100/s burst 50]", "workload="+load, "groups[0].count=2",
+				"groups[0].pauses={at: 1ms, for: 2m}", "policy.ttl=1m", "policy.target=50ms"))
+			o, _, err := live.FromScenario(s, false)
 			testkit.NoErr(t, err)
 			// when it is interrupted while it asks,
 			r, err := live.Run(ctx, o, func(line string) {
@@ -165,8 +170,8 @@ func TestAnInterruptedLiveRunReportsWhatWasUntilThen(t *testing.T) {
 			// then its processes end by themselves, and the report is of the time until then.
 			shorter := r.DurationMs < time.Hour.Milliseconds()
 			testkit.Check(t, errors.Is(err, context.Canceled) && r.Offered > 0 && shorter,
-				"%s: %v, %+v", shape, err, r)
-			testkit.Check(t, r.BoundExceededBy == 0 && r.DecisionNs.P50 > 0, "%s: %+v", shape, r)
+				"%s: %v, %+v", load, err, r)
+			testkit.Check(t, r.BoundExceededBy == 0 && r.DecisionNs.P50 > 0, "%s: %+v", load, r)
 			return r.Admitted > 0
 		})
 	}
@@ -280,7 +285,7 @@ func TestCtrlCEndsAComparison(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	execute(ctx, t, nil, "compare --live").ends(exitInterrupted).says("no comparison").shows()
-	execute(ctx, t, nil, "live --processes 1").ends(exitInterrupted).says("interrupted").shows()
+	execute(ctx, t, nil, "live").ends(exitInterrupted).says("interrupted").shows()
 	// or during the simulation, nothing is compared with a half. But what the real fleet did is shown.
 	half := fmt.Errorf("%w; 1 of 2 replications had ended", sim.ErrInterrupted)
 	e := pretend(t, report(), half, "compare --live -f "+fileOf(t, few)).

@@ -42,7 +42,7 @@ func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.AddCommand(initCommand(), runCommand(p), compareCommand(p), sweepCommand(p), planCommand(p),
-		replayCommand(p), uiCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
+		replayCommand(p), uiCommand(), liveCommand(p), inspectCommand(), topCommand(), scriptsCommand())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages",
 		fmt.Sprintf(".FlagUsagesWrapped %d", helpMax-flagSlop)))
 	return root

@@ -97,7 +97,7 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 	help := leasesim(t, "compare --help").ends(0).shows("--threshold", "Exit status", "bound_exceeded_by",
 		"-f, --file", "--set",
 		"--seed uint", "(default 1)", "--reps", "--parallel", "--duration", "--out",
-		"table, json, html", liveFile,
+		"table, json, html",
 		"a standard deviation of 7.1 %").stdout
 	for _, name := range append(search.FigureNames(), rival.Names()...) {
 		base := strings.TrimSuffix(name, "_client")
@@ -109,26 +109,18 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 
 // wrong is command lines, and what is said of them.
 const wrong = `
-live --processes 0 => --processes is 0, must be 1 to 256
+live --set groups[0].count=257 => groups[0].count is 257, must be 1 to 256
 live --redis redis+sentinel://h:1 => --redis cannot be used: a Sentinel URL needs the name of the master
 scripts => one name of
 scripts other => one name of
-live --limit 0/s => --limit is "0/s"
-live --overcommit -1 => --overcommit is -1, must be
-live --offered NaN => --offered is NaN
-live --shape square => --shape is "square", must be one of
 live --duration 5 => must be a duration like "30s"
-live --duration 1ms => --duration is 1ms, must be 100ms
-live --kill-after 9s => --kill-after is 9s, must be
-live --stop-after 9s => --stop-after is 9s, must be
+live --duration 50ms => duration is 50ms, must be 100ms
 live --redis '' => --redis is empty; leave it out, or give it a value
 compare --rivals '' => --rivals is empty
-live --target 0s => --target is 0, must be above 0; leave it out for its default
-live --shape adversary --offered 3 => --offered cannot be combined with --shape adversary
 run --reps ten => invalid argument "ten" for "--reps" flag: must be an integer
-live --out xml => --out is "xml", must be table or json
+live --out xml => --out is "xml", must be one of table, json
 live --frobnicate => unknown flag: --frobnicate
-live --limit 100000000/s --duration 1m => must be at most 100000000, because every request is recorded
+live --set limits=[100000000/s] --duration 1m => must be at most 100000000, because every request is recorded
 inspect --redis h:1 => inspect takes one key, not 0
 inspect a b --redis h:1 => inspect takes one key, not 2
 inspect a => --redis is missing
@@ -196,7 +188,7 @@ plan --set policy.target=9h => policy
 compare --redis localhost:1 => --redis needs --live
 compare --live --rivals fixed_window => --rivals cannot be combined with --live
 compare --live --set 'limits=[9 each 1h]'
-  => live cannot run this scenario: limits is [9 each 1h], must be one limit and not a calendar
+  => live cannot run this scenario: limits is [9 each 1h], must be one limit, and to be compared not a calendar
 `
 
 func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {

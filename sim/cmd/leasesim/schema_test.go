@@ -50,7 +50,7 @@ func TestEveryCommandsOutputConformsToTheSchema(t *testing.T) {
 		"replay":       "replay -f " + fleet + " --trace " + fileOf(t, "time_s\n0\n0.1\n"),
 		"sweep":        "sweep -f " + fleet + " --vary policy.target=20ms,50ms --vary policy.ttl=200ms,30ms",
 		"plan":         "plan -f " + fleet + " --false-rejects 50% --duration 300ms",
-		"live":         "live --duration 300ms --limit '1000/s burst 100' --processes 2",
+		"live":         "live --duration 300ms --set 'limits=[1000/s burst 100]'",
 		"compare-live": "compare --live --duration 500ms",
 	}
 	for command := range outputs {

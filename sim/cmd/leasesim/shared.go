@@ -34,7 +34,7 @@ type program struct {
 	simulate func(sim.Runner, context.Context, sim.Scenario) (sim.Report, error)
 }
 
-// shared is a command that simulates, with the flags that all of these have. Its flags are added
+// shared is a command about a scenario, with the flags that these share. Its flags are added
 // when it is built; load says everything that is wrong with them before anything runs; then finish
 // writes the report, and judge says whether it meets every --threshold.
 type shared struct {
@@ -48,6 +48,7 @@ type shared struct {
 	parallel   int
 	duration   time.Duration
 	out        string
+	formats    []string // that out may have
 	thresholds []string
 	calibrate  string
 
@@ -55,24 +56,31 @@ type shared struct {
 	text  string             // of the scenario's file, with what flags changed
 }
 
-// simulating is the command of a page, with the shared flags.
-func (p *program) simulating(page string, run func(f *shared) error) *shared {
-	f := &shared{program: p}
-	f.cmd = command(page, func(*cobra.Command) error { return run(f) })
+// asking is the command of a page, with the flags of a scenario, which is file without -f.
+func (p *program) asking(page, file string, formats ...string) *shared {
+	f := &shared{program: p, formats: formats}
+	f.cmd = command(page, nil)
 	flags := f.cmd.Flags()
-	flags.StringVarP(&f.file, "file", "f", defaultFile,
+	flags.StringVarP(&f.file, "file", "f", file,
 		"scenario: a YAML file, - for standard input, or example:NAME (see leasesim init --list)")
 	flags.StringArrayVar(&f.sets, "set", nil,
 		"value of one scenario field, as in policy.target=50ms or groups[0].count=20; repeatable")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of every random stream, 1 to 2^53-1; replaces the scenario's")
+	flags.DurationVar(&f.duration, "duration", 0, "length of a run (default: the scenario's, or 30s)")
+	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(formats, ", "))
+	return f
+}
+
+// simulating is the command of a page that simulates, with the flags that all of these have.
+func (p *program) simulating(page string, run func(f *shared) error) *shared {
+	f := p.asking(page, defaultFile, view.Formats...)
+	f.cmd.RunE = func(*cobra.Command, []string) error { return run(f) }
+	flags := f.cmd.Flags()
 	flags.IntVar(&f.reps, "reps", 0, "replications (default: the scenario's, or 10)")
 	flags.IntVar(&f.parallel, "parallel", 0,
 		"replications at the same time; does not change figures (default: one per core)")
-	flags.DurationVar(&f.duration, "duration", 0, "simulated time of a run (default: the scenario's, or 30s)")
 	flags.StringVar(&f.calibrate, "calibrate", "", "`host:port` or URL of a Redis on which to measure "+
 		"network.round_trip and redis.service_time; see above")
-	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", ")+
-		"; all but table have every figure with its interval")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
 		"required condition FIGURE OP NUMBER (status 3 if it fails), as in 'bound_exceeded_by.worst == "+
 			"0' or 'false_reject_ratio < 0.5%'; repeatable")
@@ -156,8 +164,8 @@ func (f *shared) validate() error {
 	all.addf(changed("reps") && f.reps < 1, "--reps is %d, must be at least 1", f.reps)
 	all.addf(f.parallel < 0, "--parallel is %d, must be 0 (one per core) or more", f.parallel)
 	all.addf(changed("duration") && f.duration <= 0, "--duration is %v, must be above 0", f.duration)
-	formats := strings.Join(view.Formats, ", ")
-	all.addf(!slices.Contains(view.Formats, f.out), "--out is %q, must be one of %s", f.out, formats)
+	formats := strings.Join(f.formats, ", ")
+	all.addf(!slices.Contains(f.formats, f.out), "--out is %q, must be one of %s", f.out, formats)
 	for _, text := range f.thresholds {
 		rule, err := search.ParseThreshold(text)
 		all.addf(err != nil, "--threshold: %w", err)

@@ -106,15 +106,3 @@ func TestAWaitingRequestBlocksNoOther(t *testing.T) {
 		})
 	}
 }
-
-func TestARequestThatIsTooLateIsLeftOut(t *testing.T) {
-	o := fleet
-	o.Scenario.Duration, o.Backlog = time.Second, 50*time.Millisecond
-	inAChild(t, o, 0, func(t *testing.T, p *child, answer func()) {
-		// Given a process that begins half a second late, then it makes the requests of the other half.
-		answer()
-		testkit.NoErr(t, p.play(time.Now().Add(-time.Second/2)))
-		got := p.file.Offered().Load()
-		testkit.Check(t, got > 13_700 && got < 13_800, "%d of 25000 requests", got)
-	})
-}

@@ -12,7 +12,7 @@ import (
 )
 
 // fleet is four processes at twice the limit, with a Target of 50 ms and an entitlement of 510,000.
-var fleet = Options{Key: "k", Load: "steady", Scenario: sim.Scenario{
+var fleet = Options{Key: "k", Scenario: sim.Scenario{
 	Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(50_000).WithBurst(10_000)},
 	Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []sim.Group{{Count: 4}},
 	Workload: sim.Workload{Kind: sim.Constant, Load: 2},

@@ -70,12 +70,7 @@ func (c *child) play(began time.Time) error {
 		if time.Until(end) < -lateMost {
 			return nil
 		}
-		late := time.Since(at)
-		if c.Backlog > 0 && late > c.Backlog {
-			slot++
-			continue
-		}
-		c.took.observe(lags, late)
+		c.took.observe(lags, time.Since(at))
 		if keys[q.Key] == nil {
 			keys[q.Key] = c.limiter.Key(c.keyName(q.Key))
 		}

@@ -22,12 +22,8 @@ type Options struct {
 	// Scenario has the limit, the policy, the processes, their load, and the faults that FromScenario allows.
 	// A sim.Adversary keeps all that it can get, and spends it just before each report.
 	Scenario sim.Scenario
-	Load     string // names the load in the report
-	// Backlog bounds how late a request may be made: a process leaves out those that it is later with. 0
-	// means no bound.
-	Backlog time.Duration
-	Redis   string // host:port or a URL, see newClient; empty: an embedded one
-	Key     string // of the limiter; with several keys, the beginning of their names
+	Redis    string // host:port or a URL, see newClient; empty: an embedded one
+	Key      string // of the limiter; with several keys, the beginning of their names
 }
 
 // The bounds of a run. Each request of a run is recorded: 16 bytes in a sparse file, and more for the audit.
@@ -101,16 +97,19 @@ func (o Options) rate() (all float64) {
 // FromScenario returns the run of a scenario, with a key of its own and without a Redis. Fields that ask for
 // something that real processes cannot do have their defaults in it, and a note each. A run ignores the name,
 // the description, the number of replications and the rivals, and what it measures: network.round_trip and
-// the times of redis. The error wraps ErrUsage where no real processes can play the limit or the load.
-func FromScenario(s sim.Scenario) (o Options, notes []string, err error) {
-	o = Options{Scenario: s, Key: NewKey(), Load: s.Defaults().Workload.Kind}
+// the times of redis. The error wraps ErrUsage where no real processes can play the limit or the load, or where
+// the run is to be compared with a simulation and cannot be.
+func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err error) {
+	o = Options{Scenario: s, Key: NewKey()}
 	s = s.Defaults()
 	bad := violation.List{Kind: errScenario}
-	if len(s.Limits) != 1 || s.Limits[0].Kind == lease.KindCalendar {
-		bad.Add("limits", nil, "is %v, must be one limit and not a calendar: the run begins at a random time of its "+
-			"period", s.Limits)
+	if len(s.Limits) != 1 || compared && s.Limits[0].Kind == lease.KindCalendar {
+		bad.Add("limits", nil, "is %v, must be one limit, and to be compared not a calendar: the run begins at a random "+
+			"time of its period", s.Limits)
 	}
-	if _, err := sim.Requests(s, -1); err != nil {
+	ownLoad := func(g sim.Group) bool { return g.Workload != nil }
+	attack := s.Workload.Kind == sim.Adversary && !slices.ContainsFunc(s.Groups, ownLoad)
+	if _, err := sim.Requests(s, -1); err != nil && (compared || !attack) {
 		bad.Adopt(err, violation.Under(""))
 	}
 	if bad.Len() > 0 {

@@ -61,7 +61,7 @@ func TestFieldsThatLiveLacksAreNotedOrRefused(t *testing.T) {
 		"groups=[{name: a, skew: 1, count: 2}, {name: b}]": "",
 		"name=x; seed=7; reps=3; network.round_trip=7ms":   "",
 	} {
-		o, notes, err := FromScenario(scenario(t, set))
+		o, notes, err := FromScenario(scenario(t, set), true)
 		all := strings.Join(notes, "\n")
 		testkit.Check(t, err == nil && strings.HasPrefix(o.Key, "leasesim-") && strings.Contains(all, want) &&
 			(want == "") == (all == ""), "%s: %v, %q, want %q", set, err, all, want)
@@ -69,15 +69,19 @@ func TestFieldsThatLiveLacksAreNotedOrRefused(t *testing.T) {
 	// Without a limit and a load that real processes can play, there is no run.
 	for set, want := range map[string]string{
 		"limits=[100/s, 1000/m]":                 "limits is [100/s 1000/m], must be one limit",
-		"limits=[100 each 1h]":                   "must be one limit and not a calendar",
+		"limits=[100 each 1h]":                   "must be one limit, and to be compared not a calendar",
 		"workload={kind: adversary}":             "workload.kind is adversary, must be one whose requests do not depend",
 		"groups[0].workload={kind: closed}":      "workload.kind is closed, must be one whose requests do not depend",
 		"groups[0].count=257":                    "groups[0].count is 257, must be 1 to 256",
 		"duration=50ms":                          "duration is 50ms, must be 100ms to 1h",
 		"workload.load=1000; limits=[1000000/s]": "because every request is recorded",
 	} {
-		_, _, err := FromScenario(scenario(t, set))
+		_, _, err := FromScenario(scenario(t, set), true)
 		testkit.Check(t, errors.Is(err, ErrUsage) && strings.Contains(err.Error(), want), "%s: %v", set, err)
+		// What is not compared may be of a calendar or an adversary's.
+		_, _, err = FromScenario(scenario(t, set), false)
+		alone := strings.Contains(set, "100 each") || set == "workload={kind: adversary}"
+		testkit.Check(t, (err == nil) == alone, "alone, %s: %v", set, err)
 	}
 }
 
@@ -94,7 +98,7 @@ func TestProcessesAreAdmittedWhatTheSimulatorSays(t *testing.T) {
 	} {
 		s := scenario(t, "limits=[2000/s burst 100]; reps=1; network.round_trip=1us; redis.service_time=1us; "+
 			"redis.exchange_time=0s; redis.wake_time=0s; "+sets)
-		o, notes, err := FromScenario(s)
+		o, notes, err := FromScenario(s, true)
 		testkit.Check(t, err == nil && len(notes) == 0, "%s: %v, %v", sets, err, notes)
 		asked, offered := playOnFakeTime(t, o)
 		s, err = sim.Record(s)

@@ -59,7 +59,7 @@ type Process struct {
 func summarise(o Options, lasted time.Duration, redis string, fleet []*process, ahead interval) (Report, error) {
 	leased := o.leased()
 	r := Report{
-		Redis: redis, Shape: o.Load, Limit: o.limit().String(),
+		Redis: redis, Shape: o.Scenario.Workload.Kind, Limit: o.limit().String(),
 		Overcommit: o.Scenario.Policy.Overcommit, entitled: o.entitled(), DurationMs: lasted.Milliseconds(),
 		TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
