@@ -139,10 +139,9 @@ func (f *shared) alone(r *live.Report) error {
 
 // rowWords are the names of rows for people, where they differ.
 var rowWords = map[string]string{
-	live.AdmittedPart: "of burst + rate × duration",
-	live.Calls:        "lease calls/s of a process",
-	live.Jain:         "Jain's index",
-	live.Exceeded:     "bound exceeded by",
+	live.Calls:    "lease calls/s of a process",
+	live.Jain:     "Jain's index",
+	live.Exceeded: "bound exceeded by",
 }
 
 // document shows the two side by side.
@@ -155,9 +154,6 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 	tooFew := false
 	for _, r := range b.Rows {
 		name, number, agrees := cmp.Or(rowWords[r.Name], r.Name), view.Number, "yes"
-		if r.Name == live.AdmittedPart {
-			number = view.Percent
-		}
 		if !r.Agrees {
 			agrees = "NO"
 		}

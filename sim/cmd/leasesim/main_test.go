@@ -170,8 +170,6 @@ sweep --vary policy.tarjet=1ms => invalid axis policy.tarjet=1ms: policy.tarjet:
 sweep --vary policy.target=1ms..1s:log:200 --vary groups[0].count=1..100:lin:100
   => 200 x 100 points, must be at most 10000
 sweep --vary reps=1,2 => use --reps
-replay --trace x.csv --set workload.load=2 => --set workload.load=2: the trace replaces it
-replay --trace x.csv --set groups.web.workload.verb=wait => the trace replaces it
 sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5' => 0.5 is ambiguous: write 0.5% or 50%
 plan --false-rejects 0.5 => "0.5": has no unit: a ratio is in percent, like 0.5%
 plan --confidence 0.95 => "0.95": has no unit

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -20,29 +19,14 @@ func replayCommand(p *program) *cobra.Command {
 		if file == "" {
 			return fmt.Errorf("%w: replay needs a --trace", errUsage)
 		}
-		if i := slices.IndexFunc(f.sets, replaced); i >= 0 {
-			return fmt.Errorf("%w: --set %s: the trace replaces it; of workload only verb, deadline, "+
-				"patience, actual, hold and cancelled have an effect, and a group's own has "+
-				"none", errUsage, f.sets[i])
-		}
-		return f.report(view.Run, func(s *sim.Scenario) error {
+		var t *sim.Trace
+		f.first = func(s *sim.Scenario) error {
 			names, err := trace.ParseColumns(columns)
 			if err != nil {
 				return fmt.Errorf("%w: --columns: %w", errUsage, err)
 			}
-			t, err := trace.ReadFile(file, names)
-			if err != nil {
+			if t, err = trace.ReadFile(file, names); err != nil {
 				return fmt.Errorf("%w: --trace: %w", errUsage, err)
-			}
-			if repeat && !f.cmd.Flags().Changed("duration") && !f.says(durationSet) {
-				return fmt.Errorf("%w: --repeat needs --duration: without it the run ends with the "+
-					"trace", errUsage)
-			}
-			if !f.cmd.Flags().Changed("file") { // the built-in scenario's words are not about the trace
-				s.Name, s.Description = filepath.Base(file), ""
-			}
-			for i := range s.Groups {
-				s.Groups[i].Workload = nil
 			}
 			w := s.Workload
 			s.Workload = sim.Workload{
@@ -50,7 +34,17 @@ func replayCommand(p *program) *cobra.Command {
 				Actual: w.Actual, Hold: w.Hold, Cancelled: w.Cancelled,
 				File: file, Columns: columns, Trace: t, TraceSum: trace.Digest(t), Repeated: repeat,
 			}
-			f.fit(s, t)
+			fit(s, t, f.cmd.Flags().Changed("file"))
+			return nil
+		}
+		return f.report(view.Run, func(s *sim.Scenario) error {
+			if s.Workload.Trace != t || slices.ContainsFunc(s.Groups, ownLoad) {
+				return fmt.Errorf("%w: --set of another load: the trace replaces it; of workload only verb, deadline, "+
+					"patience, actual, hold and cancelled have an effect, and a group's own has none", errUsage)
+			}
+			if repeat && s.Duration == 0 {
+				return fmt.Errorf("%w: --repeat needs --duration: without it the run ends with the trace", errUsage)
+			}
 			return nil
 		})
 	})
@@ -61,41 +55,23 @@ func replayCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// Settings by --set that a trace would set.
-var (
-	durationSet = regexp.MustCompile(`^ *duration *=`)
-	keysSet     = regexp.MustCompile(`^ *keys(\.count *=| *=.*count)`)
-	groupsSet   = regexp.MustCompile(`^ *groups(\.[^.=]+|\[[^]]*\])?(\.count *=| *=.*count)`)
-)
-
-// ofWorkload is a --set of a workload, a group's too, and staying of what is left of one.
-var (
-	ofWorkload = regexp.MustCompile(
-		`^ *((groups(\.[^.=]+|\[[^]]*\])\.)?workload *(\.|=)|groups[^=]*=.*\bworkload["']? *:)`)
-	staying = regexp.MustCompile(`^ *workload\.(verb|deadline|patience|actual|hold|cancelled) *=`)
-)
-
-// replaced reports whether a --set is of what a trace takes the place of.
-func replaced(set string) bool { return ofWorkload.MatchString(set) && !staying.MatchString(set) }
-
-// says reports whether a --set says what is asked for.
-func (f *shared) says(what *regexp.Regexp) bool { return slices.ContainsFunc(f.sets, what.MatchString) }
-
-// fit makes the run as long as t and the answer to its last request, with as many keys and processes, but
-// where the command line says how many or how long. The processes of several groups are the scenario's own.
-func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
-	if n := len(t.Requests); n > 0 && !f.cmd.Flags().Changed("duration") && !f.says(durationSet) {
-		warmup := s.Warmup
-		s.Duration, s.Warmup = 0, 0
-		if f.cmd.Flags().Changed("file") || warmup < s.Defaults().Duration/2 {
-			s.Warmup = warmup // which the built-in scenario has, that knows nothing of the trace
-		}
+// fit makes the run as long as t and the answer to its last request, with as many keys and processes. The
+// processes of several groups are the scenario's own. The built-in scenario has words and a warm-up that are not
+// about the trace.
+func fit(s *sim.Scenario, t *sim.Trace, given bool) {
+	warmup := s.Warmup
+	s.Duration, s.Warmup, s.Keys.Count = 0, 0, t.Keys
+	if given || warmup < s.Defaults().Duration/2 {
+		s.Warmup = warmup
 	}
-	if !f.says(keysSet) {
-		s.Keys.Count = t.Keys
+	if !given {
+		s.Name, s.Description = filepath.Base(s.Workload.File), ""
 	}
-	if len(s.Groups) <= 1 && t.Processes > 0 && !f.says(groupsSet) {
+	if len(s.Groups) <= 1 && t.Processes > 0 {
 		s.Groups = slices.Clone(s.Defaults().Groups)
 		s.Groups[0].Count, s.Groups[0].Share = t.Processes, 0
+	}
+	for i := range s.Groups {
+		s.Groups[i].Workload = nil
 	}
 }

@@ -64,7 +64,7 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	}
 	// Other settings of a group or of keys do not change their number.
 	for _, set := range []string{"groups[0].weight=3", "groups.web.skew=0", "keys.zipf=0",
-		"'groups[0].scale=[{at: 1s, count: 1}]'"} {
+		"'groups[0].scale=[{at: 100ms, count: 1}]'"} {
 		s := pretend(t, report(), nil, line+" --set "+set).ends(0).ran[0]
 		testkit.Check(t, s.Keys.Count == 2000 && s.Groups[0].Count == 40, "%s: %d keys, %d processes", set,
 			s.Keys.Count, s.Groups[0].Count)
@@ -76,40 +76,14 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	}
 }
 
-func TestReplaySaysWhichRequestsAreNotPlayed(t *testing.T) {
-	// Given a trace of 100 requests, one each 10 ms, of four processes
-	var text strings.Builder
-	text.WriteString("time_ms,process\n")
-	for i := range 100 {
-		fmt.Fprintf(&text, "%d,%d\n", 10*i, i%4)
-	}
-	trace := fileOf(t, text.String())
-	const limits = "limits: [1000/s]\nreps: 1\npolicy: {fallback: deny}\n"
-	for groups, want := range map[string]struct {
-		offered float64
-		note    string
-	}{
-		// when the fleet is scaled down to one in the middle,
-		"[{count: 4, scale: [{at: 499ms, count: 1}]}]": {62, "requests for a process that does not run " +
-			"(groups[].scale) are left out"},
-		// or has more processes, of two groups,
-		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: the last " +
-			"3 get no requests"},
+func TestReplaySaysWhatTheFleetMakesOfTheTrace(t *testing.T) {
+	const text = "limits: [1000/s]\nreps: 1\npolicy: {fallback: deny}\ngroups: [{name: a, count: 3}, {name: b}]\n"
+	for trace, want := range map[string]string{
+		"time_s,process\n0,a\n1,b\n": "it has 2 processes and the fleet 4: process n is played as process n mod 4",
+		"time_s\n0\n1\n":             "it does not name processes: all 4 take turns",
 	} {
-		// then the note counts the requests that are left out.
-		e := leasesim(t, "replay -f "+fileOf(t,
-			limits+"groups: "+groups+"\n")+" --trace "+trace+" --out json").ends(0)
-		e.says(want.note)
-		r := prints[sim.Report](e)
-		testkit.Check(t, r.Offered.Mean == want.offered, "%s: %v are offered, want %v", groups, r.Offered.Mean,
-			want.offered)
+		pretend(t, report(), nil, "replay -f "+fileOf(t, text)+" --trace "+fileOf(t, trace)).ends(0).says(want)
 	}
-	e := leasesim(t, "replay -f "+fileOf(t,
-		limits+"groups: [{count: 4}]\n")+" --trace "+trace+" --duration 990ms").ends(0)
-	e.says("1 of its 100 requests comes after the end of the run (990ms)")
-	e = leasesim(t, "replay -f "+fileOf(t, limits+"groups: [{count: 4}]\n")+" --trace "+fileOf(t,
-		"time_s\n0\n1\n")).ends(0)
-	e.says("it does not name processes: all 4 take turns")
 }
 
 func TestAnAccessLogIsReplayed(t *testing.T) {
@@ -153,15 +127,18 @@ func TestARivalThatIsLeftOutIsNamedInWordsOfReaders(t *testing.T) {
 }
 
 func TestOnlyWhatATraceTakesThePlaceOfIsReplaced(t *testing.T) {
-	for set, want := range map[string]bool{
-		"workload.load=2": true, " workload={load: 2}": true, "workload.kind = closed": true,
-		"groups[0].workload.verb=wait":  true,
-		"groups.web.workload={load: 2}": true, "groups=[{count: 4, workload: {load: 2}}]": true,
-		`groups[0]={"workload":{"load":2}}`: true,
-		"workload.verb=wait":                false, "workload.hold =10ms": false, "groups=[{count: 4}]": false,
-		"groups[0].count=4":       false,
-		"groups.workload.count=2": false, "groups=[{name: workload, count: 2}]": false, "name=workload: a": false,
+	line := "replay --trace " + fileOf(t, "time_s\n0\n1\n")
+	for set, want := range map[string]string{
+		"workload.load=2": "which a workload of kind replay does not read", "workload={load: 2}": "the trace replaces it",
+		"workload.kind=closed": "kind closed does not read", "groups[0].workload.verb=wait": "the trace replaces it",
+		"groups=[{count: 4, workload: {load: 2}}]": "the trace replaces it", "workload.verb=wait": "",
+		"workload.cancelled=5%": "", "groups=[{name: workload, count: 2}]": "", "name=workload: a": "",
 	} {
-		testkit.Check(t, replaced(set) == want, "--set %s: %v", set, replaced(set))
+		e := pretend(t, report(), nil, line+" --set '"+set+"'")
+		if want == "" {
+			e.ends(0)
+		} else {
+			e.ends(exitUsage).says(want).shows()
+		}
 	}
 }

@@ -178,24 +178,20 @@ func (f *shared) plan(o planFlags) error {
 	return f.finish(d, err, missed)
 }
 
-// rerun returns the command that simulates a policy of a plan as the plan did.
+// rerun returns the command that simulates a policy of a plan as the plan did. A length that is the default is
+// left out.
 func (f *shared) rerun(s sim.Scenario, c *search.Candidate) string {
 	words := []string{"leasesim", "run", "-f", quoted(f.file)}
-	own, sets := search.PolicyOf(s), slices.Clone(f.sets)
-	for _, x := range []struct {
-		field string
-		is    any
-		same  bool // as the scenario's; a length that is not set is none that is set to as much
-	}{
-		{"target", c.Policy.Target, c.Policy.DefaultTarget == own.DefaultTarget && c.Policy.Target == own.Target},
-		{"ttl", c.Policy.TTL, c.Policy.DefaultTTL && own.DefaultTTL || !own.DefaultTTL && c.Policy.TTL == own.TTL},
-		{"overcommit", c.Policy.Overcommit, c.Policy.Overcommit == own.Overcommit},
-		{"calls_per_second", c.Policy.CallsPerSecond, c.Policy.CallsPerSecond == own.CallsPerSecond},
-	} {
-		if !x.same {
-			sets = append(sets, fmt.Sprintf("policy.%s=%v", x.field, x.is))
+	own, sets, p := search.PolicyOf(s), slices.Clone(f.sets), c.Policy
+	set := func(same bool, field string, value any) {
+		if !same {
+			sets = append(sets, fmt.Sprintf("policy.%s=%v", field, value))
 		}
 	}
+	set(p.DefaultTarget == own.DefaultTarget && p.Target == own.Target, "target", p.Target)
+	set(p.DefaultTTL && own.DefaultTTL || !own.DefaultTTL && p.TTL == own.TTL, "ttl", p.TTL)
+	set(p.Overcommit == own.Overcommit, "overcommit", p.Overcommit)
+	set(p.CallsPerSecond == own.CallsPerSecond, "calls_per_second", p.CallsPerSecond)
 	for _, set := range append(sets, fmt.Sprintf("warmup=%vs", c.WarmupS)) {
 		words = append(words, "\\\n  --set", quoted(set))
 	}

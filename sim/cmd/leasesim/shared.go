@@ -19,7 +19,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
-	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
@@ -52,8 +51,9 @@ type shared struct {
 	thresholds []string
 	calibrate  string
 
-	rules []search.Threshold // the parsed thresholds
-	text  string             // of the scenario's file, with what flags changed
+	first func(*sim.Scenario) error // changes the file's scenario before --set does; may be nil
+	rules []search.Threshold        // the parsed thresholds
+	text  string                    // of the scenario's file, with what flags changed
 }
 
 // asking is the command of a page, with the flags of a scenario, which is file without -f.
@@ -103,6 +103,11 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	if err != nil {
 		return s, err
 	}
+	if f.first != nil {
+		if err := f.first(&s); err != nil {
+			return s, err
+		}
+	}
 	if err := scenfile.Set(&s, f.sets...); err != nil {
 		return s, fmt.Errorf("%w: --set %s: %w", errUsage, strings.Join(f.sets, " --set "), err)
 	}
@@ -146,9 +151,10 @@ const workloadUnread = "workload has no effect: each group has its own; set grou
 
 // ownLoads reports whether no group reads the workload that groups share.
 func ownLoads(s *sim.Scenario) bool {
-	return len(s.Groups) > 0 && !slices.ContainsFunc(s.Groups,
-		func(g sim.Group) bool { return g.Workload == nil })
+	return len(s.Groups) > 0 && !slices.ContainsFunc(s.Groups, func(g sim.Group) bool { return !ownLoad(g) })
 }
+
+func ownLoad(g sim.Group) bool { return g.Workload != nil }
 
 // withoutRivals is an adjustment of load for commands that are about the leases alone.
 func withoutRivals(s *sim.Scenario) error {
@@ -290,11 +296,13 @@ func tellTraces(w io.Writer, s sim.Scenario) {
 }
 
 func tellTrace(out io.Writer, s *sim.Scenario, w *sim.Workload, groups []sim.Group) {
-	t, processes, restarts, scaled := w.Trace, 0, false, false
+	t, processes := w.Trace, 0
 	for _, g := range groups {
-		processes += mostOf(g)
-		restarts = restarts || g.Restarts.Every > 0 || g.Restarts.At > 0
-		scaled = scaled || len(g.Scale) > 0
+		most := g.Count
+		for _, step := range g.Scale {
+			most = max(most, step.Count)
+		}
+		processes += most
 	}
 	if w.Kind != sim.Replay || processes == 0 {
 		return
@@ -305,31 +313,15 @@ func tellTrace(out io.Writer, s *sim.Scenario, w *sim.Workload, groups []sim.Gro
 			notes = append(notes, message.NewPrinter(language.English).Sprintf(format, args...))
 		}
 	}
-	add(t.Keys > s.Keys.Count, "it has %d keys, and keys.count is %d: key n is played as key n mod "+
-		"%[2]d", t.Keys,
+	add(t.Keys > s.Keys.Count, "it has %d keys, and keys.count is %d: key n is played as key n mod %[2]d", t.Keys,
 		s.Keys.Count)
-	add(t.Processes == 0 && processes > 1, "it does not name processes: all %d take turns",
-		processes)
-	add(t.Processes > 0 && t.Processes < processes, "it has %s and the fleet %d: the last %d get no "+
-		"requests", view.Count(t.Processes, "process"), processes, processes-t.Processes)
-	add(t.Processes > processes, "it has %d processes and the fleet %d: process n is played as process n mod "+
-		"%[2]d", t.Processes, processes)
+	add(t.Processes == 0 && processes > 1, "it does not name processes: all %d take turns", processes)
+	add(t.Processes > 0 && t.Processes != processes, "it has %d processes and the fleet %d: process n is played as "+
+		"process n mod %[2]d", t.Processes, processes)
 	n := len(t.Requests)
 	played := sort.Search(n, func(i int) bool { return t.Requests[i].At >= s.Duration })
-	add(played < n, "%s after the end of the run (%v)",
-		trace.Some(n-played, n, "its %d requests", "comes", "come"), s.Duration)
-	add(scaled, "requests for a process that does not run (groups[].scale) are left out")
-	add(restarts, "requests for a process that restarts are left out")
+	add(played < n, "%d of its %d requests come after the end of the run (%v)", n-played, n, s.Duration)
 	for _, note := range notes {
 		fmt.Fprintf(out, "leasesim: %s: %s\n", w.File, note)
 	}
-}
-
-// mostOf is how many processes a group has at the most.
-func mostOf(g sim.Group) int {
-	most := g.Count
-	for _, step := range g.Scale {
-		most = max(most, step.Count)
-	}
-	return most
 }

@@ -85,7 +85,7 @@ func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error)
 		return nil, fmt.Errorf("trace: %s: %w", name, err)
 	}
 	if r.odd > 0 {
-		r.note(Some(r.odd, r.lines, "%d lines", "is no request and was", "are no requests and were") + " left out; " +
+		r.note(some(r.odd, r.lines, "%d lines", "is no request and was", "are no requests and were") + " left out; " +
 			r.why)
 	}
 	r.settle()
@@ -342,7 +342,7 @@ func (r *reader) settle() {
 	}
 	for _, what := range []string{"process", "key", "tokens"} {
 		if none := r.nameless[what]; none > 0 {
-			shared := Some(none, n, "its %d requests", "has", "have") + fmt.Sprintf(" no %s (- or nothing): ", what)
+			shared := some(none, n, "its %d requests", "has", "have") + fmt.Sprintf(" no %s (- or nothing): ", what)
 			r.note(shared + either(none == 1, "it has one of its own", "they share one"))
 		}
 	}
@@ -433,9 +433,9 @@ func Digest(t *scenario.Trace) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// Some writes how many of all things do something: "1,200 of its 2,000 requests come". all is a
+// some writes how many of all things do something: "1,200 of its 2,000 requests come". all is a
 // format for their number, does the verb for one of them and do the verb for several.
-func Some(n, of int, all, does, do string) string {
+func some(n, of int, all, does, do string) string {
 	return message.NewPrinter(language.English).Sprintf("%d of "+all+" %s", n, of, either(n == 1, does, do))
 }
 

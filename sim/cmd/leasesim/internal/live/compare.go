@@ -50,12 +50,11 @@ const (
 
 // The names of the rows.
 const (
-	Offered      = "offered"
-	Admitted     = "admitted"
-	AdmittedPart = "admitted_of_entitlement"
-	Calls        = "calls_per_s_and_process"
-	Jain         = "jain"
-	Exceeded     = "bound_exceeded_by"
+	Offered  = "offered"
+	Admitted = "admitted"
+	Calls    = "calls_per_s_and_process"
+	Jain     = "jain"
+	Exceeded = "bound_exceeded_by"
 )
 
 // Row sets one figure of the real fleet beside the simulated ones.
@@ -85,23 +84,19 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 	bursts, largest := o.bursts()
 	offered := tolerance{offeredWithin, offeredWithin, largest, percent(offeredWithin)} // the last may be late
 	admitted := tolerance{admittedWithin, admittedWithin, largest, percent(admittedWithin)}
-	entitled := o.entitlement(o.Scenario.Duration)
-	part := admitted
-	part.some /= entitled
 	jain := tolerance{some: jainWithin, text: fmt.Sprint(jainWithin)}
 	rows := []Row{
 		offered.row(Offered, simulated.Offered, 1, float64(real.Offered)),
 		admitted.row(Admitted, simulated.Admitted, 1, float64(real.Admitted)),
-		part.row(AdmittedPart, simulated.Admitted, entitled, real.AdmittedOfEntitlement),
 		o.calls(bursts).row(Calls, simulated.RoundTripsPerS, processes, float64(real.RoundTrips)/processes/seconds),
 		jain.row(Jain, simulated.Jain, 1, real.Jain),
 		tolerance{text: "none"}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
 	}
-	rows[4].High = min(rows[4].High, 1) // as Jain's index cannot be more
+	rows[3].High = min(rows[3].High, 1) // as Jain's index cannot be more
 	kind := o.Scenario.Workload.Kind
 	if len(o.Scenario.Groups) > 1 || o.Scenario.Keys.Count > 1 || o.faults() != (faults{}) ||
 		kind != sim.Constant && kind != sim.Sync {
-		rows = slices.Delete(rows, 4, 5) // the simulator's is of the most popular key, over time
+		rows = slices.Delete(rows, 3, 4) // the simulator's is of the most popular key, over time
 	}
 	return rows
 }

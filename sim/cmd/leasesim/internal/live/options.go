@@ -64,8 +64,11 @@ func (o Options) Validate() error {
 	if _, err := rival.NewCentral(s.Limits); err != nil {
 		bad.Adopt(err, violation.Under("limits[0]"))
 	}
-	all := o.rate() * s.Duration.Seconds()
-	if s.Workload.Kind == sim.Adversary {
+	all := s.RequestsPerS() * s.Duration.Seconds()
+	switch s.Workload.Kind {
+	case sim.Replay:
+		all = float64(len(s.Workload.Trace.Requests))
+	case sim.Adversary:
 		all = float64(o.capacityOfAdversary()) * float64(len(o.weights()))
 	}
 	if all > requestsMost {
@@ -74,24 +77,6 @@ func (o Options) Validate() error {
 	}
 	bad.Adopt(o.config().Validate(), violation.Under(""))
 	return bad.Err()
-}
-
-// rate returns the requests per second of all processes.
-func (o Options) rate() (all float64) {
-	s := o.Scenario.Defaults()
-	shared := false
-	for _, g := range s.Groups {
-		if shared = shared || g.Workload == nil; g.Workload != nil {
-			all += s.RateOf(g.Workload)
-		}
-	}
-	if t := s.Workload.Trace; t != nil {
-		return float64(len(t.Requests)) / s.Duration.Seconds()
-	}
-	if shared {
-		all += s.RateOf(&s.Workload)
-	}
-	return all
 }
 
 // FromScenario returns the run of a scenario, with a key of its own and without a Redis. Fields that ask for
