@@ -144,10 +144,7 @@ func TestInspectSaysWhyThereIsNothingToShow(t *testing.T) {
 	} {
 		leasesim(t, "inspect "+line+" --redis "+addr).ends(exitFailed).says(want).shows()
 	}
-	for _, command := range []string{"inspect a", "top"} {
-		leasesim(t, command+" --redis 127.0.0.1:1").ends(
-			exitFailed).says("leasesim: Redis at 127.0.0.1:1: ").shows()
-	}
+	leasesim(t, "top --redis 127.0.0.1:1").ends(exitFailed).says("leasesim: Redis at 127.0.0.1:1: ").shows()
 }
 
 // serving is the address of a server that has serve answer each connection.
@@ -215,22 +212,7 @@ func TestAServersTextIsShownAndNotObeyed(t *testing.T) {
 	}
 }
 
-func TestANodeOfAClusterSaysHowToAskTheCluster(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, false)
-	const hint = "the server is a node of a Redis Cluster: use a URL with redis+cluster://"
-	// Given a key, when each node is asked for it, then all but one say what to do.
-	told := 0
-	for _, m := range c.Masters {
-		if e := leasesim(t, "inspect a --redis "+m.Addr).ends(1); strings.Contains(e.stderr, "MOVED") {
-			told++
-			e.says(hint)
-		}
-	}
-	testkit.Check(t, told == 2, "%d of 3 nodes say what to do", told)
-}
-
-func TestTopReadsAllMastersOfACluster(t *testing.T) {
+func TestLookingAtAClusterGoesToAllMasters(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Masters[0].Addr}})
@@ -247,6 +229,15 @@ func TestTopReadsAllMastersOfACluster(t *testing.T) {
 		testkit.Check(t, len(k.Limits) == 2 && k.Levels[0] >= 9 && k.Levels[0] <= 10, "%+v", k)
 	}
 	leasesim(t, "inspect key7 --prefix mine: --redis redis+cluster://"+c.Masters[1].Addr).ends(0).shows("1000/h")
+	// When each node is asked for a key, then all but one say what to do.
+	told := 0
+	for _, m := range c.Masters {
+		if e := leasesim(t, "inspect a --redis "+m.Addr).ends(1); strings.Contains(e.stderr, "MOVED") {
+			told++
+			e.says("the server is a node of a Redis Cluster: use a URL with redis+cluster://")
+		}
+	}
+	testkit.Check(t, told == 2, "%d of 3 nodes say what to do", told)
 }
 
 // TestTopAndInspectAreNoBurden: beside many keys, the commands that top and inspect send read little each.

@@ -75,8 +75,8 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 
 func TestARealPlanIsTheSameWhateverParallelIs(t *testing.T) {
 	scenario := " -f example:small-burst --duration 500ms --reps 3 --set warmup=0s"
-	if !testkit.Long(t, "a fleet of 40", "one of 200") {
-		scenario += " --set groups.workers.count=40"
+	if !testkit.Long(t, "a fleet of 10", "one of 200") {
+		scenario += " --set groups.workers.count=10"
 	}
 	var plans [2]search.Plan
 	for i := range plans {
