@@ -50,21 +50,17 @@ func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	return c
 }
 
-// noneKnown refuses the words that follow a command and name none of its commands, with those that
-// are nearest, or else what to do in their place.
+// noneKnown refuses the words that follow a command and name none of its commands.
 func noneKnown(c *cobra.Command, words []string) error {
 	if len(words) == 0 {
 		return nil
 	}
 	instead := ""
 	c.SuggestionsMinimumDistance = 2
-	switch near := c.SuggestionsFor(words[0]); {
-	case len(near) > 0:
+	if near := c.SuggestionsFor(words[0]); len(near) > 0 {
 		instead = "; did you mean " + strings.Join(near, " or ") + "?"
-	case c.Flags().Lookup("file") != nil && strings.ContainsAny(words[0], "./:"):
-		instead = "; did you mean -f " + words[0] + "?"
-	case !c.HasSubCommands():
-		instead = "; it takes only flags; quote a value that has spaces"
+	} else if !c.HasSubCommands() {
+		instead = "; it takes only flags, such as -f FILE; quote a value that has spaces"
 	}
 	return fmt.Errorf("unknown command %q for %q%s", words[0], c.CommandPath(), instead)
 }

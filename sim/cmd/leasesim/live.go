@@ -94,18 +94,15 @@ func (f *shared) compareLive(redis string) error {
 	var err error
 	b.Real, o, err = f.fleet(redis, true)
 	if f.cmd.Context().Err() != nil {
-		return f.alone(&b.Real)
-	}
-	if err != nil {
+		return fmt.Errorf("leasesim: no comparison: %w", sim.ErrInterrupted)
+	} else if err != nil {
 		return err
 	}
 	s, err := sim.Record(o.Scenario) // real processes and simulated ones are asked the same
 	if err != nil {
 		return err
 	}
-	if b.Simulated, err = f.simulate(live.Simulated(s, b.Real)); errors.Is(err, sim.ErrInterrupted) {
-		return f.alone(&b.Real)
-	} else if err != nil {
+	if b.Simulated, err = f.simulate(live.Simulated(s, b.Real)); err != nil {
 		return fmt.Errorf("leasesim: no comparison: %w", err)
 	}
 	b.Rows = live.Compare(o, b.Simulated, b.Real)
@@ -126,15 +123,6 @@ func (f *shared) compareLive(redis string) error {
 	}
 	document := b.document(f.text, f.program.commandLine(b.Simulated.Seed))
 	return f.finish(document, nil, errors.Join(err, f.judge(b.Simulated)))
-}
-
-// alone shows the real fleet alone, as live does, after an interrupt: no comparison is with a half.
-func (f *shared) alone(r *live.Report) error {
-	early := fmt.Errorf("leasesim: no comparison, only the real fleet: %w", sim.ErrInterrupted)
-	if r.Offered == 0 {
-		return early
-	}
-	return showFleet(f.cmd, r, f.out, early)
 }
 
 // rowWords are the names of rows for people, where they differ.
