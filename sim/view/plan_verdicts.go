@@ -27,7 +27,7 @@ func (v planView) judge(d *Document) {
 				"higher one: see the figures over load.")
 		}
 		saturation(d, &v.Chosen.Figures)
-		d.say(Neutral, "%s", v.needs())
+		v.needs(d)
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
 		} else {
@@ -73,7 +73,7 @@ func (v planView) judge(d *Document) {
 	}
 }
 
-// savings says how many requests a lease call serves, and what is better where that is no gain.
+// savings says what is better where leases save few calls.
 func (v planView) savings(d *Document) {
 	r, calls := v.RequestsPerS, v.Chosen.Figures.CallsPerS.Mean
 	each := things(Number(r), "call") + " per second"
@@ -86,9 +86,6 @@ func (v planView) savings(d *Document) {
 			instead)
 	case calls > r/2:
 		d.say(Bad, "Leases save little here: a limiter with a call per request makes %s. %s", each, instead)
-	default:
-		d.say(Neutral, "One lease call serves %.3g requests: a limiter with a call per request makes %s.",
-			r/max(calls, r/1e9), each)
 	}
 }
 
@@ -133,14 +130,11 @@ func (v planView) meansMeet(c *search.Candidate) bool {
 
 func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 
-// needs says what Redis the answer takes.
-func (v planView) needs() string {
-	cpu, most := v.Chosen.Figures.RedisCPU.High, Percent(search.BusyMost)
-	text := fmt.Sprintf("The busiest shard of Redis spends up to %.2g cores on them.", cpu)
-	if cpu > search.BusyMost {
-		text += fmt.Sprintf(" That is too much (above %s): try more shards "+
-			"(leasesim sweep --vary redis.shards=1,2,4,8), or plan with --redis-cpu %s.",
-			most, strings.ReplaceAll(most, " ", ""))
+// needs says where the calls keep a shard of Redis too busy.
+func (v planView) needs(d *Document) {
+	if cpu, most := v.Chosen.Figures.RedisCPU.High, Percent(search.BusyMost); cpu > search.BusyMost {
+		d.say(Bad, "The busiest shard of Redis spends up to %.2g cores on them. That is too much (above %s): try more shards "+
+			"(leasesim sweep --vary redis.shards=1,2,4,8), or plan with --redis-cpu %s.", cpu, most,
+			strings.ReplaceAll(most, " ", ""))
 	}
-	return text
 }
