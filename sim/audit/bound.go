@@ -47,42 +47,15 @@ func Of(l lease.Limit, overcommit int64) Bound {
 		Kind: l.Kind, Offset: l.Offset}
 }
 
-// Validate returns every violation in one error that wraps ErrBound, each with its value and its limit.
+// Validate returns an error that wraps ErrBound for a bound that no limit has.
 func (b Bound) Validate() error {
-	var faults []error
-	complain := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf(format, args...))
-	}
-	if b.Tokens < 0 {
-		complain("Tokens is %d, must be 0 or more", b.Tokens)
-	}
-	if b.Per <= 0 {
-		complain("Per is %v, must be positive", b.Per)
-	}
-	if b.Burst < 0 {
-		complain("Burst is %d, must be 0 or more", b.Burst)
-	}
-	if b.Overcommit < 0 {
-		complain("Overcommit is %d, must be 0 or more", b.Overcommit)
-	}
-	known := int(b.Kind) < len(kinds)
-	atOnce, name := b.Burst, "Burst"
-	if known && b.windowed() {
-		atOnce, name = b.Tokens, "Tokens"
-	}
-	if atOnce > 0 && b.Overcommit > math.MaxInt64-atOnce {
-		complain("%s + Overcommit is %d + %d, must be at most %d", name, atOnce, b.Overcommit, int64(math.MaxInt64))
-	}
-	if b.Offset < 0 || b.Offset > 0 && b.Offset >= b.Per {
-		complain("Offset is %v, must be 0 to below Per", b.Offset)
-	}
-	if !known {
-		complain("Kind is %v, must be at most %v", b.Kind, lease.Kind(len(kinds)-1))
-	}
-	if faults == nil {
+	if known := int(b.Kind) < len(kinds); known && b.Per > 0 && min(b.Tokens, b.Burst, b.Overcommit) >= 0 &&
+		b.ceiling() >= 0 && b.Offset >= 0 && (b.Offset == 0 || b.Offset < b.Per) {
 		return nil
 	}
-	return fmt.Errorf("%w %+v: %w", ErrBound, b, errors.Join(faults...))
+	return fmt.Errorf("%w %+v: Tokens, Burst and Overcommit must be 0 or more, and Burst (of a window Tokens) + Overcommit "+
+		"at most %d; Per positive; Offset 0 to below Per; Kind at most %v", ErrBound, b, int64(math.MaxInt64),
+		lease.Kind(len(kinds)-1))
 }
 
 // ceiling returns the part of the bound that does not grow with the window's length, in tokens.

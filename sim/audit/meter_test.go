@@ -128,7 +128,7 @@ func TestMisuseIsRefused(t *testing.T) {
 		says  string
 	}{
 		{"the zero Meter", func() { new(Meter).Admit(1, 1) }, "NewMeter"},
-		{"an invalid bound", func() { NewMeter(Bound{Per: -1}) }, "Per is -1ns"},
+		{"an invalid bound", func() { NewMeter(Bound{Per: -1}) }, "Per:-1ns"},
 		{"a negative n", func() { NewMeter(tenPerSecond).Admit(1, -1) }, "Admit(1, -1)"},
 		{"a negative refund", func() { NewMeter(tenPerSecond).Net(1, 0, 0, -1) }, "(1, -1)"},
 		{"a negative charge", func() { NewMeter(tenPerSecond).Net(1, 0, -1, 0) }, "(1, -1)"},

@@ -102,16 +102,16 @@ func TestWorstRefusesWhatItCannotJudgeExactly(t *testing.T) {
 		is    error
 		says  []string
 	}{
-		{"a zero bound", nil, Bound{}, ErrBound, []string{"Per is 0s"}},
+		{"a zero bound", nil, Bound{}, ErrBound, []string{"Per:0s", "Per positive"}},
 		{"everything wrong at once", nil, Bound{Tokens: -1, Per: -2, Burst: -3, Overcommit: -4}, ErrBound,
-			[]string{"Tokens is -1", "Per is -2ns", "Burst is -3", "Overcommit is -4"}},
+			[]string{"Tokens:-1 Per:-2ns Burst:-3 Overcommit:-4"}},
 		{"a ceiling beyond int64", nil, Bound{Tokens: 1, Per: 1, Burst: most, Overcommit: 1}, ErrBound,
-			[]string{"Burst + Overcommit is 9223372036854775807 + 1"}},
+			[]string{"Burst:9223372036854775807 Overcommit:1"}},
 		{"a window beyond int64", nil, Bound{Tokens: most, Per: 1, Overcommit: 1, Kind: lease.KindSliding},
-			ErrBound, []string{"Tokens + Overcommit is 9223372036854775807 + 1"}},
-		{"a kind that there is not", nil, Bound{Tokens: 1, Per: 1, Kind: 3}, ErrBound, []string{"Kind is Kind(3)"}},
+			ErrBound, []string{"Tokens:9223372036854775807"}},
+		{"a kind that there is not", nil, Bound{Tokens: 1, Per: 1, Kind: 3}, ErrBound, []string{"Kind:Kind(3)"}},
 		{"an offset beyond the period", nil, Bound{Tokens: 1, Per: 5, Kind: lease.KindCalendar, Offset: 5},
-			ErrBound, []string{"Offset is 5ns"}},
+			ErrBound, []string{"Offset:5ns"}},
 		{"a span that ends before it begins", []Span{{1, 1, 1}, {5, 4, 1}}, ok, ErrSpan,
 			[]string{"number 1", "Before:5 After:4"}},
 		{"a negative admission", []Span{{1, 1, -1}}, ok, ErrSpan, []string{"number 0", "N:-1"}},

@@ -120,13 +120,13 @@ func TestValidateRefusesWhatNoFileSays(t *testing.T) {
 		checkRefused(t, s, want)
 	}
 	for want, requests := range map[string][]TraceRequest{
-		`is "t.csv", but there is no trace with requests`: nil,
-		"request 1 of the trace comes at 1s, before":      {{2e9, 0, 0, 1}, {1e9, 0, 0, 1}},
-		"request 0 of the trace has process -1":           {{0, -1, 0, 1}},
-		"request 0 of the trace has process 0 and key -":  {{0, 0, -1, 1}},
-		"request 0 of the trace costs 0 tokens":           {{}},
-		"request 0 of the trace costs 301 tokens, must":   {{0, 0, 0, 301}},
-		"the first request of the trace comes at 30s":     {{30e9, 0, 0, 1}},
+		`is "t.csv", but there is no trace with requests`:          nil,
+		"request 1 of the trace is {At:1s Process:0":               {{2e9, 0, 0, 1}, {1e9, 0, 0, 1}},
+		"request 0 of the trace is {At:0s Process:-1":              {{0, -1, 0, 1}},
+		"request 0 of the trace is {At:0s Process:0 Key:-":         {{0, 0, -1, 1}},
+		"request 0 of the trace is {At:0s Process:0 Key:0 Cost:0}": {{}},
+		"1 of the 1 requests of the trace cost more than":          {{0, 0, 0, 301}},
+		"the first request of the trace comes at 30s":              {{30e9, 0, 0, 1}},
 	} {
 		s := valid()
 		s.Workload = replay(requests...)

@@ -119,34 +119,19 @@ func (c *checker) trace(path string, w Workload, headroom float64) {
 	}
 	most, why := c.mostAdmitted(headroom)
 	var last time.Duration
+	over := 0
 	for i, r := range w.Trace.Requests {
-		wrong := ""
-		switch {
-		case r.At < last:
-			wrong = fmt.Sprintf("comes at %v, before the one before it (%v)", r.At, last)
-		case r.Process < 0 || r.Key < 0:
-			wrong = fmt.Sprintf("has process %d and key %d, must be 0 or more", r.Process, r.Key)
-		case r.Cost < 1:
-			wrong = fmt.Sprintf("costs %d tokens, must be 1 or more", r.Cost)
-		case r.Cost > most:
-			over := 0
-			for _, r := range w.Trace.Requests {
-				if r.Cost > most {
-					over++
-				}
-			}
-			cost := "cost"
-			if over == 1 {
-				cost = "costs"
-			}
-			wrong = fmt.Sprintf("costs %d tokens, must be at most %s; %d of its %d requests %s more",
-				r.Cost, why, over, len(w.Trace.Requests), cost)
-		}
-		if wrong != "" {
-			c.Add(path, nil, "request %d of the trace %s", i, wrong)
+		if r.At < last || r.Process < 0 || r.Key < 0 || r.Cost < 1 {
+			c.Add(path, nil, "request %d of the trace is %+v, must come in order of time, with numbers from 0 and a cost of 1 "+
+				"or more", i, r)
 			return
 		}
-		last = r.At
+		if last = r.At; r.Cost > most {
+			over++
+		}
+	}
+	if over > 0 {
+		c.Add(path, nil, "%d of the %d requests of the trace cost more than %s", over, len(w.Trace.Requests), why)
 	}
 	if first := w.Trace.Requests[0].At; first >= c.Duration {
 		c.Add(path, nil, "the first request of the trace comes at %v, must be before the end of the run (%v)",

@@ -51,17 +51,12 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	r := prints[sim.Report](e)
 	testkit.Check(t, r.Offered.Mean == 2000 && r.Admitted.Mean == 2000 && e.stderr == "",
 		"%v of %v are admitted, %s", r.Admitted.Mean, r.Offered.Mean, e.stderr)
-	// When there are to be fewer keys, processes or seconds, it is said what that makes of the trace.
+	// When there are to be fewer keys, processes or seconds, so there are.
 	e = pretend(t, report(), nil, line+" --set keys.count=10 --set groups[0].count=7 --duration 1s").ends(0)
 	s := e.ran[0]
 	testkit.Check(t, s.Keys.Count == 10 && s.Groups[0].Count == 7 && s.Duration == time.Second, "%+v", s)
-	for _, want := range []string{
-		": it has 2,000 keys, and keys.count is 10: key n is played as key n mod 10\n",
-		": it has 40 processes and the fleet 7: process n is played as process n mod 7\n",
-		": 1,000 of its 2,000 requests come after the end of the run (1s)\n",
-	} {
-		testkit.Check(t, strings.Contains(e.stderr, want), "%s\nwant %s", e.stderr, want)
-	}
+	testkit.Check(t, strings.Contains(e.stderr, ": 1000 of its 2000 requests come after the end of the run (1s)\n"), "%s",
+		e.stderr)
 	// Other settings of a group or of keys do not change their number.
 	for _, set := range []string{"groups[0].weight=3", "groups.web.skew=0", "keys.zipf=0",
 		"'groups[0].scale=[{at: 100ms, count: 1}]'"} {
@@ -73,16 +68,6 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 		"'groups[0]={name: a, count: 7}'"} {
 		s := pretend(t, report(), nil, line+" --set "+set).ends(0).ran[0]
 		testkit.Check(t, s.Groups[0].Count == 7, "%s: %d processes", set, s.Groups[0].Count)
-	}
-}
-
-func TestReplaySaysWhatTheFleetMakesOfTheTrace(t *testing.T) {
-	const text = "limits: [1000/s]\nreps: 1\npolicy: {fallback: deny}\ngroups: [{name: a, count: 3}, {name: b}]\n"
-	for trace, want := range map[string]string{
-		"time_s,process\n0,a\n1,b\n": "it has 2 processes and the fleet 4: process n is played as process n mod 4",
-		"time_s\n0\n1\n":             "it does not name processes: all 4 take turns",
-	} {
-		pretend(t, report(), nil, "replay -f "+fileOf(t, text)+" --trace "+fileOf(t, trace)).ends(0).says(want)
 	}
 }
 

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
@@ -281,47 +279,26 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// tellTraces says what was done to the traces that s replays, and what of them it does not show as it was.
-func tellTraces(w io.Writer, s sim.Scenario) {
+// tellTraces says what was done to the traces that s replays, and what of them comes after the end.
+func tellTraces(out io.Writer, s sim.Scenario) {
 	s = s.Defaults()
-	var shared []sim.Group
+	loads := []*sim.Workload{&s.Workload}
 	for _, g := range s.Groups {
-		if g.Workload == nil {
-			shared = append(shared, g)
-		} else {
-			tellTrace(w, &s, g.Workload, []sim.Group{g})
+		if g.Workload != nil {
+			loads = append(loads, g.Workload)
 		}
 	}
-	tellTrace(w, &s, &s.Workload, shared)
-}
-
-func tellTrace(out io.Writer, s *sim.Scenario, w *sim.Workload, groups []sim.Group) {
-	t, processes := w.Trace, 0
-	for _, g := range groups {
-		most := g.Count
-		for _, step := range g.Scale {
-			most = max(most, step.Count)
+	for _, w := range loads {
+		if w.Trace == nil {
+			continue
 		}
-		processes += most
-	}
-	if w.Kind != sim.Replay || processes == 0 {
-		return
-	}
-	notes := slices.Clone(t.Notes)
-	add := func(is bool, format string, args ...any) {
-		if is {
-			notes = append(notes, message.NewPrinter(language.English).Sprintf(format, args...))
+		notes, n := slices.Clone(w.Trace.Notes), len(w.Trace.Requests)
+		played := sort.Search(n, func(i int) bool { return w.Trace.Requests[i].At >= s.Duration })
+		if played < n {
+			notes = append(notes, fmt.Sprintf("%d of its %d requests come after the end of the run (%v)", n-played, n, s.Duration))
 		}
-	}
-	add(t.Keys > s.Keys.Count, "it has %d keys, and keys.count is %d: key n is played as key n mod %[2]d", t.Keys,
-		s.Keys.Count)
-	add(t.Processes == 0 && processes > 1, "it does not name processes: all %d take turns", processes)
-	add(t.Processes > 0 && t.Processes != processes, "it has %d processes and the fleet %d: process n is played as "+
-		"process n mod %[2]d", t.Processes, processes)
-	n := len(t.Requests)
-	played := sort.Search(n, func(i int) bool { return t.Requests[i].At >= s.Duration })
-	add(played < n, "%d of its %d requests come after the end of the run (%v)", n-played, n, s.Duration)
-	for _, note := range notes {
-		fmt.Fprintf(out, "leasesim: %s: %s\n", w.File, note)
+		for _, note := range notes {
+			fmt.Fprintf(out, "leasesim: %s: %s\n", w.File, note)
+		}
 	}
 }

@@ -234,7 +234,7 @@ func TestAWrongTraceIsAnErrorOfItsField(t *testing.T) {
 	fails(path, "trace: ", "")
 	// A trace that is right by itself, but costs more than the burst
 	path = written(t, "s.yaml", replays, "t.csv", "time_s,tokens\n1,10\n")
-	fails(path, "request 0 of the trace costs 10 tokens", "; 1 of its 1 requests costs more")
+	fails(path, "1 of the 1 requests of the trace cost more than the smallest burst", "")
 }
 
 func TestLoadReturnsTheErrorOfTheSystem(t *testing.T) {
