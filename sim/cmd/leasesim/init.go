@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,35 +14,25 @@ import (
 )
 
 func initCommand() *cobra.Command {
-	var name string
 	var list bool
-	c := command("init", func(c *cobra.Command) error {
-		examples := scenfile.Examples()
-		i := slices.IndexFunc(examples, func(e scenfile.Example) bool { return e.Name == name })
+	c := command("init", nil)
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, args []string) error {
 		text := string(scenfile.Template())
-		switch {
-		case list && name != "":
-			return fmt.Errorf("%w: init --list takes no NAME", errUsage)
-		case list:
-			t := view.Table{Columns: []string{"example", "description"}}
-			for _, e := range examples {
-				t.Add(e.Name, e.Description)
+		t := view.Table{Columns: []string{"example", "description"}}
+		for _, e := range scenfile.Examples() {
+			if t.Add(e.Name, e.Description); len(args) == 1 && args[0] == e.Name {
+				text, args = string(e.Text), nil
 			}
+		}
+		if len(args) > 0 {
+			return fmt.Errorf("%w: init takes the name of one example, not %q; see init --list", errUsage, args)
+		}
+		if list {
 			text = t.String()
-		case i >= 0:
-			text = string(examples[i].Text)
-		case name != "":
-			text = scenfile.TemplateFor(name)
 		}
 		_, err := io.WriteString(c.OutOrStdout(), text)
 		return err
-	})
-	c.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return fmt.Errorf("%w: init takes one NAME, not %q", errUsage, args)
-		}
-		name = strings.Join(args, "")
-		return nil
 	}
 	c.Flags().BoolVar(&list, "list", false, "list of the built-in examples")
 	return c

@@ -252,7 +252,7 @@ func TestBurstsAreComparedOnARealRedis(t *testing.T) {
 
 func TestAComparisonHasEveryRow(t *testing.T) {
 	t.Parallel()
-	leasesim(t, "compare --live -f "+fileOf(t, few)).shows("3 processes at 2000/s burst 500", "embedded", "tolerance",
+	leasesim(t, "compare --live -f "+fileOf(t, few)).shows("3 processes at 2000/s burst 500", "embedded", "agrees from",
 		"an unknown part of it in the server",
 		"offered ", "admitted ", "lease calls/s of a process ", "Jain's index ",
 		"bound exceeded by ")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -81,7 +82,7 @@ func (l *looking) of() string {
 func (l *looking) stored(key string) string {
 	of := l.of()
 	if of != "" && len(of)+len(key) > lease.KeyMax {
-		key = lease.HashKey(key)
+		key = keyhash.Of(key)
 	}
 	return of + key
 }
@@ -159,7 +160,7 @@ func bucketText(key string, v redisbucket.View, refuses error) string {
 	for _, h := range v.Holders {
 		waits := ""
 		if h.Waiting > 0 {
-			o := protocol.StateOutlook(&v.State, h.Waiting, 0, 0, false)
+			o := protocol.StateOutlook(&v.Status, h.Waiting, 0, 0, false)
 			waits = fmt.Sprintf("%s, %s at the earliest", o.Limit, view.Shortly(max(o.RetryAfter, v.Frozen)))
 		}
 		if h.Void {

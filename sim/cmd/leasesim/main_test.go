@@ -162,8 +162,8 @@ replay --trace nowhere.csv => leasesim: --trace: stat nowhere.csv
 run -f example:priorities --set workload.load=5
   => --set: workload has no effect: each group has its own
 sweep -f example:priorities --vary workload.load=1,2 => --vary: workload has no effect
-init flash-sale --list => init --list takes no NAME
-init a b => init takes one NAME
+init checkout => init takes the name of one example, not ["checkout"]
+init a b => init takes the name of one example
 sweep => leasesim: --vary: invalid grid: no --vary is given
 sweep --vary policy.target => --vary: invalid axis "policy.target": must be PATH=VALUES
 sweep --vary policy.tarjet=1ms => invalid axis policy.tarjet=1ms: policy.tarjet: 

@@ -153,9 +153,3 @@ func exampleText(name string) []byte {
 // Template is a commented scenario with every field. Those that few users set are commented out with
 // their defaults: a line that begins with # and then no space is a field.
 func Template() []byte { return []byte(template) }
-
-// TemplateFor is Template as a scenario with that name.
-func TemplateFor(name string) string {
-	line, _ := marshal(reflect.ValueOf(struct{ Name string }{name}), 0) // nothing of what is not UTF-8
-	return strings.Replace(template, "name: my-service\n", string(line), 1)
-}

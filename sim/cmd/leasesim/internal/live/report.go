@@ -13,16 +13,15 @@ import (
 
 // Report holds the results of a run. Its JSON keys are part of the command's interface.
 type Report struct {
-	Redis                string    `json:"redis"`
-	BoundExceededBy      int64     `json:"bound_exceeded_by"`
-	Admitted             int64     `json:"admitted"`
-	Offered              int64     `json:"offered"`
-	WorstWindow          Window    `json:"worst_window"`
-	RoundTrips           int64     `json:"round_trips"`
-	AdmittedPerRoundTrip float64   `json:"admitted_per_round_trip"`
-	DecisionNs           Quantiles `json:"decision_ns"`
-	RoundTripNs          Quantiles `json:"round_trip_ns"`
-	LagNs                Quantiles `json:"lag_ns"` // how late requests were made
+	Redis           string    `json:"redis"`
+	BoundExceededBy int64     `json:"bound_exceeded_by"`
+	Admitted        int64     `json:"admitted"`
+	Offered         int64     `json:"offered"`
+	WorstWindow     Window    `json:"worst_window"`
+	RoundTrips      int64     `json:"round_trips"`
+	DecisionNs      Quantiles `json:"decision_ns"`
+	RoundTripNs     Quantiles `json:"round_trip_ns"`
+	LagNs           Quantiles `json:"lag_ns"` // how late requests were made
 	// by that: the machine, so that nothing is proved
 	Overloaded            bool      `json:"overloaded,omitempty"`
 	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, by the server; 0: unknown
@@ -105,7 +104,6 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process, 
 		FromMs: float64(w.From-first) / 1e6, DurationMs: float64(w.To-w.From) / 1e6,
 		Admitted: w.Admitted, Bound: w.Bound,
 	}
-	r.AdmittedPerRoundTrip = float64(r.Admitted) / float64(max(r.RoundTrips, 1))
 	r.AdmittedOfEntitlement = float64(r.Admitted) / o.entitlement(lasted)
 	r.DecisionNs, r.RoundTripNs = took.quantiles(decisions), took.quantiles(roundTrips)
 	r.LagNs = took.quantiles(lags)

@@ -74,7 +74,6 @@ func (r Report) figures() *view.Table {
 		ofMs(w.DurationMs), number(int64(w.Bound)), verdict))
 	perSecond := float64(r.RoundTrips) / float64(len(r.Processes)) / (float64(r.DurationMs) / 1000)
 	t.Add("round trips", number(r.RoundTrips), tenths(perSecond)+" a second and process")
-	t.Add("admitted per round trip", tenths(r.AdmittedPerRoundTrip), "")
 	for _, took := range []struct {
 		name string
 		of   Quantiles
