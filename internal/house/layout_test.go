@@ -133,12 +133,12 @@ var arrows = map[string][]string{
 	"sim/engine": {"clock", "lease", "internal/node", "internal/pool", "internal/protocol", "sim/scenario",
 		"sim/arrival", "sim/audit", "sim/report", "sim/rival", "sim/random"},
 	"sim/search": {"lease", "sim", "sim/random", "sim/report", "sim/scenario/file", "internal/violation"},
-	"sim/view":   {"lease", "internal/protocol", "sim", "sim/search"},
+	"sim/view":   {"lease", "sim", "sim/search"},
 
 	"sim/cmd/leasesim": {
-		"lease", "redisbucket", "internal/keyhash", "internal/protocol", "sim", "sim/report", "sim/rival", "sim/scenario/file",
+		"lease", "redisbucket", "internal/keyhash", "internal/protocol", "sim", "sim/rival", "sim/scenario/file",
 		"sim/scenario/trace", "sim/search",
-		"sim/view", "internal/safetext", "internal/violation",
+		"sim/view", "internal/safetext",
 		"sim/cmd/leasesim/internal/live", "sim/cmd/leasesim/internal/ui",
 	},
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -70,10 +69,6 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	if len(once) > 0 {
 		d.say(Neutral, "It rejected %s.", strings.Join(once, ", and "))
 	}
-	if budget, burst := crowd(s); burst > 0 {
-		d.say(Neutral, "The burst is too small to keep within policy.calls_per_second (%s for a key) at any "+
-			"demand: that takes a burst of %s.", Number(float64(budget)), Number(float64(burst)))
-	}
 	for _, t := range r.Thresholds {
 		if failure := t.Failure(rep); failure != "" {
 			d.say(Bad, "Does not hold: %s (%s)", t, failure)
@@ -90,19 +85,6 @@ func saturation(d *Document, f *sim.Figures) {
 			"more shards (redis.shards), a larger burst or a longer target.",
 			Percent(f.RedisCPU.Worst))
 	}
-}
-
-// crowd is the budget of lease calls for one key, and where the burst is too small for leases as
-// long as that wants them, one that is not.
-func crowd(s sim.Scenario) (budget, burst int64) {
-	s = s.Defaults()
-	var g lease.Grant
-	g.Config = s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
-	budget = g.Config.CallBudget()
-	for _, group := range s.Groups {
-		g.ActiveWeight += int64(group.Count) * max(1, group.Weight)
-	}
-	return budget, protocol.BurstWanted(&g, 1)
 }
 
 // excuses are the settings of a scenario with which a fleet may exceed the bound although its

@@ -54,9 +54,6 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 			s.Groups[0].Pauses.Every, s.Policy.StrictExpiry = time.Second, strict
 		})
 	}
-	budget := func(calls int64) func(*Result) {
-		return func(r *Result) { r.Scenario.Policy.CallsPerSecond = calls }
-	}
 	stocks := func(start, fault float64) func(*Result) {
 		return func(r *Result) {
 			r.Report.StartStock, r.Report.FaultStock = fig(start, 1, 0, 0), fig(fault, 1, 0, 0)
@@ -100,12 +97,6 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		// Reservations may be given back, and cost more.
 		{func(r *Result) { r.Report.Charged = fig(12, 1, 14, 9) },
 			wording{"rate × window + refunds + tokens still owed.", ""}},
-		// A budget of calls may want longer leases than the burst allows: 24 calls of weight 1 take 12 s, in
-		// which 12,000 tokens refill: of a fleet of 24, 11 thirds as many are wanted.
-		{budget(0), wording{"", "The burst is too small"}},
-		{budget(60), wording{"", "The burst is too small"}}, // 24 calls in 0.4 s: 1,467 tokens are enough
-		{budget(2), wording{"policy.calls_per_second (2 for a key) at any demand: that takes a burst of " +
-			"44,000.", ""}},
 		// A loss that happens once is named where there is one.
 		{stocks(0.4, 0), wording{"", "It rejected"}},
 		{stocks(7, 0), wording{"It rejected 7.0 tokens wrongly once, while it started or grew.", ""}},
