@@ -74,7 +74,7 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 }
 
 func TestARealPlanIsTheSameWhateverParallelIs(t *testing.T) {
-	scenario := " -f example:small-burst --duration 500ms --reps 3 --set warmup=0s"
+	scenario := " -f example:small-burst --duration 500ms --reps 2 --set warmup=0s"
 	if !testkit.Long(t, "a fleet of 10", "one of 200") {
 		scenario += " --set groups.workers.count=10"
 	}
