@@ -17,7 +17,7 @@ func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
 	e := execute(t.Context(), t, figured(figures), "sweep -f "+fileOf(t, small+"rivals: [fixed_window]\n")+
 		" --set policy.ttl=1s --seed 9 --parallel 2 --vary policy.target=10ms,100ms,600ms --vary "+
 		"groups.web.count=1,2")
-	e.ends(0).says().shows("small: a sweep\n", "\nhash ", "seed 9,", "base", "600ms",
+	e.ends(0).says().shows("small: a sweep\n", "hash ", "seed 9,", "base", "600ms",
 		"policy.target=600ms groups.web.count=2: policy.ttl is 1s, must be at least",
 		"The bound holds at every point that ran.")
 	testkit.Must(t, len(e.ran) == 4, "%d runs", len(e.ran))
@@ -106,7 +106,7 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 		status         int
 		stdout, stderr texts
 	}{
-		{"plan", 0, texts{"room: a plan\n", "\nhash ", "seed 5,",
+		{"plan", 0, texts{"room: a plan\n", "hash ", "seed 5,",
 			"false_reject_ratio at most 0.5 %", "Take target ",
 			"hybrid.Config{"}, nil},
 		{"plan --redis-calls 5 --false-rejects 0.5%", exitInfeasible,
