@@ -41,8 +41,8 @@ if seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or want >= 2^52 or need 
   return {'invalid', 'a number of the request is not below 2^52'}
 end
 -- The late entries of the request. late is above 0 for unused or refunded tokens. used sums debt and charge.
-local late, entries = 0, size > 115 and {0, 0, 0, 0}
-for i = 116, size, 15 do
+local late, entries = 0, size > 108 and {0, 0, 0, 0}
+for i = 109, size, 15 do
   local kind, n, at = decode('<I1I7I7', argv[3], i)
   if kind > 3 or n < 1 or n >= 2^52 or at >= 2^52 or entries[kind + 1] == 16 then
     return {'invalid', 'a late entry is out of range'}
