@@ -71,7 +71,9 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 		dst = appendWhole(dst, 7, v)
 	}
 	dst = appendWhole(dst, 4, r.Weight)
-	for _, v := range [...]int64{exact.Micros(r.LeaseMax), r.HeardAt, exact.Micros(r.HeardAge), exact.Micros(r.HeardExpiry)} {
+	for _, v := range [...]int64{
+		exact.Micros(r.LeaseMax), r.HeardAt, exact.Micros(r.HeardAge), exact.Micros(r.HeardExpiry),
+	} {
 		dst = appendWhole(dst, 7, v)
 	}
 	if r.Draw && len(r.Late) == 0 && r.Headroom == 0 {

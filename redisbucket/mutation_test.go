@@ -239,19 +239,21 @@ func (n *noticing) Fatalf(format string, args ...any) {
 // agree makes random steps with the script in place of lease.lua, if any, and returns the number of the one that
 // shows a difference from the reference; 0 if none does.
 func (s *servers) agree(t *testing.T, round uint64, steps int, instead *script) (differs int) {
-	n, done := &noticing{TB: t}, make(chan struct{})
+	n, agreed, done := &noticing{TB: t}, 0, make(chan struct{})
 	go func() {
 		defer close(done)
 		x := s.trio(n, rand.New(rand.NewPCG(7, round)), true, round%3 == 0)
 		if instead != nil {
 			x.stores[0].leaseScript = instead
 		}
-		for differs = 1; differs <= steps; differs++ {
+		for ; agreed < steps; agreed++ {
 			x.step()
 		}
-		differs = 0
 	}()
 	<-done
 	testkit.Check(t, !strings.Contains(n.said, "user_script"), "the edited script fails: %s", n.said)
-	return differs
+	if agreed == steps {
+		return 0
+	}
+	return agreed + 1
 }

@@ -139,12 +139,12 @@ func TestAHolderIsInTheRingOnceWhateverTDoes(t *testing.T) {
 			// given holders, of which those call whose lease is about to end, and others now and then
 			passes := 1 + rnd.Int64N(1+ttl/4)
 			for i, p := range places {
-				if (!punctual || int64(p) > now+passes) && rnd.IntN(10) > 0 {
+				if (!punctual || p > now+passes) && rnd.IntN(10) > 0 {
 					continue
 				}
 				at, live := r.locate(p)
 				// then the ring knows each whose lease has not ended
-				testkit.Must(t, live || int64(p) <= now, "at %d %+v is not in %+v", now, p, r)
+				testkit.Must(t, live || p <= now, "at %d %+v is not in %+v", now, p, r)
 				if live {
 					r.add(r.slice(at), 0, -1)
 				}

@@ -53,9 +53,9 @@ func (b Bound) Validate() error {
 		b.ceiling() >= 0 && b.Offset >= 0 && (b.Offset == 0 || b.Offset < b.Per) {
 		return nil
 	}
-	return fmt.Errorf("%w %+v: Tokens, Burst and Overcommit must be 0 or more, and Burst (of a window Tokens) + Overcommit "+
-		"at most %d; Per positive; Offset 0 to below Per; Kind at most %v", ErrBound, b, int64(math.MaxInt64),
-		lease.Kind(len(kinds)-1))
+	return fmt.Errorf("%w %+v: Tokens, Burst and Overcommit must be 0 or more, and Burst (of a window Tokens) + "+
+		"Overcommit at most %d; Per positive; Offset 0 to below Per; Kind at most %v", ErrBound, b,
+		int64(math.MaxInt64), lease.Kind(len(kinds)-1))
 }
 
 // ceiling returns the part of the bound that does not grow with the window's length, in tokens.

@@ -122,8 +122,8 @@ func (c *checker) trace(path string, w Workload, headroom float64) {
 	over := 0
 	for i, r := range w.Trace.Requests {
 		if r.At < last || r.Process < 0 || r.Key < 0 || r.Cost < 1 {
-			c.Add(path, nil, "request %d of the trace is %+v, must come in order of time, with numbers from 0 and a cost of 1 "+
-				"or more", i, r)
+			c.Add(path, nil, "request %d of the trace is %+v, must come in order of time, with numbers from 0 "+
+				"and a cost of 1 or more", i, r)
 			return
 		}
 		if last = r.At; r.Cost > most {

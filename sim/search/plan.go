@@ -252,7 +252,8 @@ func wholeSeconds(d time.Duration) time.Duration {
 func (p *planning) affordable(s sim.Scenario, d time.Duration) bool {
 	given := &p.q.Scenario
 	asked := float64(given.Reps) * given.Duration.Seconds()
-	return d <= sim.DurationMax && float64(s.Reps)*d.Seconds() <= max(requestsMost/s.RequestsPerS(), requestsTimes*asked)
+	most := max(requestsMost/s.RequestsPerS(), requestsTimes*asked)
+	return d <= sim.DurationMax && float64(s.Reps)*d.Seconds() <= most
 }
 
 func (p *planning) canLengthen(t *trial) bool {

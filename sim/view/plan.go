@@ -151,8 +151,8 @@ func (v planView) overLoad() Section {
 			judged(s.Grade)+either(s.Must, " (must)", "")+either(limits(f), "", "; nothing has to be denied"))
 	}
 	s := Section{Title: "Over load", Table: &t, Text: []string{"The chosen policy with more and with less load. " +
-		"Times the limit: demand for the most popular key, as a multiple of its limit. Denied: tokens denied, rightly " +
-		"or not, as a share of the demand."}}
+		"Times the limit: demand for the most popular key, as a multiple of its limit. Denied: tokens denied, " +
+		"rightly or not, as a share of the demand."}}
 	x := Axis{Label: "times the limit"}
 	s.Charts = []Chart{
 		{Title: "How many lease calls does the fleet make each second?", X: x, Y: Axis{Unit: "calls/s", FromZero: true},

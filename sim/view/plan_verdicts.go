@@ -133,8 +133,8 @@ func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 // needs says where the calls keep a shard of Redis too busy.
 func (v planView) needs(d *Document) {
 	if cpu, most := v.Chosen.Figures.RedisCPU.High, Percent(search.BusyMost); cpu > search.BusyMost {
-		d.say(Bad, "The busiest shard of Redis spends up to %.2g cores on them. That is too much (above %s): try more shards "+
-			"(leasesim sweep --vary redis.shards=1,2,4,8), or plan with --redis-cpu %s.", cpu, most,
+		d.say(Bad, "The busiest shard of Redis spends up to %.2g cores on them. That is too much (above %s): try more "+
+			"shards (leasesim sweep --vary redis.shards=1,2,4,8), or plan with --redis-cpu %s.", cpu, most,
 			strings.ReplaceAll(most, " ", ""))
 	}
 }

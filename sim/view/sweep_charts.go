@@ -97,8 +97,8 @@ func (v sweepView) admissions() Section {
 	if worst > 0 {
 		t.Columns = append(t.Columns, "?>excess")
 	}
-	s.Table, s.Text = &t, []string{"100 % is a limit that is kept and fully used. A ! marks a bound that is exceeded in " +
-		"some window" + either(worst > 0, ", and excess is the most tokens above it in a row.", ".")}
+	s.Table, s.Text = &t, []string{"100 % is a limit that is kept and fully used. A ! marks a bound that is exceeded " +
+		"in some window" + either(worst > 0, ", and excess is the most tokens above it in a row.", ".")}
 	return s
 }
 

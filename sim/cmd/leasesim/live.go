@@ -50,7 +50,10 @@ func (f *shared) fleet(redis string, compared bool) (r live.Report, o live.Optio
 		return r, o, err
 	}
 	for _, note := range notes {
-		fmt.Fprintf(f.cmd.ErrOrStderr(), "leasesim: %s%s\n", note, map[bool]string{true: "; both runs have the latter"}[compared])
+		if compared {
+			note += "; both runs have the latter"
+		}
+		fmt.Fprintf(f.cmd.ErrOrStderr(), "leasesim: %s\n", note)
 	}
 	o.Redis = redis
 	show, clear := statusLine(f.cmd.ErrOrStderr())

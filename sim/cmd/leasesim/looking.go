@@ -98,8 +98,8 @@ func inspectCommand() *cobra.Command {
 			key := l.stored(args[0])
 			v, err := store.Look(ctx, key)
 			if err == nil && !v.Exists {
-				err = fmt.Errorf("key %q has no bucket under prefix %q: it was never used, or was forgotten after it was "+
-					"full again", key, l.prefix)
+				err = fmt.Errorf("key %q has no bucket under prefix %q: it was never used, or was forgotten after it "+
+					"was full again", key, l.prefix)
 			}
 			if err != nil {
 				return nil, "", err

@@ -295,7 +295,8 @@ func tellTraces(out io.Writer, s sim.Scenario) {
 		notes, n := slices.Clone(w.Trace.Notes), len(w.Trace.Requests)
 		played := sort.Search(n, func(i int) bool { return w.Trace.Requests[i].At >= s.Duration })
 		if played < n {
-			notes = append(notes, fmt.Sprintf("%d of its %d requests come after the end of the run (%v)", n-played, n, s.Duration))
+			notes = append(notes, fmt.Sprintf("%d of its %d requests come after the end of the run (%v)",
+				n-played, n, s.Duration))
 		}
 		for _, note := range notes {
 			fmt.Fprintf(out, "leasesim: %s: %s\n", w.File, note)

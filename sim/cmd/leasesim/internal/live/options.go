@@ -89,8 +89,8 @@ func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err
 	s = s.Defaults()
 	bad := violation.List{Kind: errScenario}
 	if len(s.Limits) != 1 || compared && s.Limits[0].Kind == lease.KindCalendar {
-		bad.Add("limits", nil, "is %v, must be one limit, and to be compared not a calendar: the run begins at a random "+
-			"time of its period", s.Limits)
+		bad.Add("limits", nil, "is %v, must be one limit, and to be compared not a calendar: the run begins at "+
+			"a random time of its period", s.Limits)
 	}
 	ownLoad := func(g sim.Group) bool { return g.Workload != nil }
 	attack := s.Workload.Kind == sim.Adversary && !slices.ContainsFunc(s.Groups, ownLoad)
