@@ -60,8 +60,8 @@ type Config struct {
 	LimitsFor func(ctx context.Context, key string) ([]Limit, error)
 	// Version is the deploy part of the configuration's version: the bucket takes the limits of the highest
 	// one at once. Under equal Versions, usually 0, new limits are in force two TTLs after the last call of a
-	// process with the old ones. An added limit then starts used up, because it could come and go; with a
-	// higher Version it starts full. So raise Version to add a quota to a running fleet. A higher Version
+	// process with the old ones. An added limit then starts empty, or adding it again and again would grant a
+	// burst each time. With a higher Version it starts full. So raise Version to add a quota to a running fleet. A higher Version
 	// also ends everything that SetLimits has set, Blocked included.
 	Version int64
 	Policy  lease.Policy // Policy tunes leasing

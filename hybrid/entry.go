@@ -525,7 +525,7 @@ func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
 	e.Wake(e.leaving || e.client.Line.HasWaiters())
 }
 
-// acceptLocked handles the first reply to the open call, and reports whether c is that.
+// acceptLocked handles the first reply to the open call, and reports whether c is the open call.
 func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.lostLocked(LossExpired)
 	o, key := e.m.observer, e.slot.name

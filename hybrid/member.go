@@ -451,7 +451,7 @@ func (m *member) makeRoom() bool {
 // leavesMax bounds the keys that leave in one round of the scheduler, which must also send calls.
 const leavesMax = 1000
 
-// sweep makes keys leave whose time has come, and returns when to sweep again.
+// sweep removes keys that have been unused for long enough, and returns the time of the next sweep.
 func (m *member) sweep(now clock.Instant) clock.Instant {
 	for range leavesMax {
 		s, e, next := m.keys.idle.pop(now, false)

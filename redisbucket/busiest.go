@@ -120,7 +120,7 @@ type use struct {
 	holders, waiting int64
 }
 
-// counterEnd is where a bucket's counters begin anew.
+// counterEnd is the value at which a bucket's counters wrap to 0.
 const counterEnd = 1 << 52
 
 // take takes one reading of all keys.

@@ -131,7 +131,7 @@ local function parse(text, struct, windowRules)
   for k = 1, n do
     if k > 1 then burst, unit, step, code = struct.unpack('<I7I7I7I1', text, 1 + 30 * k) end
     local most, tick, full, l = burst + over, 0, 0, nil
-    if code > 7 then -- a window; c.windows are its functions
+    if code > 7 then -- a window limit; c.windows has the functions for it
       c.windows = c.windows or windowRules(struct)
       l = c.windows.limit(burst, most, unit, step, code)
       if not l then return nil, 'a window is out of range' end

@@ -28,7 +28,7 @@ var (
 	errUnknown   = lease.ErrUnavailable                                         // it may have been executed
 	errRefused   = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused) // no; a retry may help
 	errForbidden = fmt.Errorf("%w: %w", errRefused, lease.ErrPermanent)         // no; the operator must act
-	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // in part; the operator must act
+	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // perhaps; the operator must act
 )
 
 // codes lists the error codes that servers send before a script's first write, for all writes alike.

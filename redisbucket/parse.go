@@ -73,7 +73,7 @@ func (r *reader) number(size int, least, most int64) int64 {
 	n := r.whole(size)
 	if n < least || n > most {
 		if r.err == nil {
-			r.err = fmt.Errorf("%w: %d must be %d to %d", errLayout, n, least, most)
+			r.err = fmt.Errorf("%w: number %d, must be %d to %d", errLayout, n, least, most)
 		}
 		return least
 	}

@@ -80,7 +80,7 @@ func (s *Store) await(
 
 // apart runs f on a goroutine of its own, and returns its result, or an error passed to gone before.
 func apart(f func(gone func(error)) error) error {
-	result := make(chan error, 2) // the reason why the wait ended, and then errGone
+	result := make(chan error, 2) // the result of f, or the error that f passed to gone
 	go func() { result <- f(func(err error) { result <- err }) }()
 	return <-result
 }

@@ -69,7 +69,7 @@ local function sliding()
     return total == l.sum and at or nil
   end
 
-  -- text returns the part of the bucket's text, and the rest.
+  -- text returns the stored text of limit l, and its number of cells.
   function rules.text(l)
     local parts = {}
     for j = l.first, l.first + 60 do

@@ -3,9 +3,9 @@
 //
 // # Choosing a function
 //
-//   - Middleware limits a handler, or a whole mux, by one limiter and one KeyFunc. Also adds limits, such as
-//     one for all requests, a customer's and a route's. A request takes its tokens from all of them or from
-//     none.
+//   - Middleware limits a handler, or a whole mux, by one limiter and one KeyFunc. The option Also adds
+//     limits, for example one for all requests, one per customer and one per route. A request takes tokens from
+//     all its keys, or from none.
 //   - Select is Middleware with rules that depend on the request, such as on its route. Package
 //     httplimit/rules reads such rules from a file.
 //   - RoundTripper makes the requests of an http.Client wait until they may be sent.

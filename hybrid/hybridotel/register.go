@@ -164,7 +164,7 @@ const (
 	rising kind = iota
 	// level values are summed.
 	level
-	// alike values should be equal; the highest one is reported.
+	// All processes should report the same value. If they differ, the highest one counts.
 	alike
 )
 

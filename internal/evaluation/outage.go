@@ -69,7 +69,7 @@ func (o *outcome) outageRow(name string, hangs, continues time.Duration, rate fl
 		asked, admitted int
 		bad             bool
 	}
-	var after []slice // decisions by the time since the server continued
+	var after []slice // decisions, grouped by the time since the server resumed
 	for _, x := range o.all {
 		longest = max(longest, x.took)
 		if x.failed {

@@ -129,8 +129,8 @@ func ulule(s *site, l limit, o redis.Options) asker {
 	}
 }
 
-// httprateRedis limits by httprate's OnLimit, without headers. Its counter is written for this program, after
-// the description of go-chi/httprate-redis and with its defaults.
+// httprateRedis limits by httprate's OnLimit, without headers. The counter is this program's own, modelled on
+// go-chi/httprate-redis, with the defaults of that package.
 func httprateRedis(s *site, l limit, o redis.Options) asker {
 	const timeout = 250 * time.Millisecond
 	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = timeout, timeout, 2*timeout

@@ -1,4 +1,4 @@
-// Package exact has integer arithmetic without overflow, with the results of the Lua scripts.
+// Package exact provides integer arithmetic that does not overflow and gives the results of the Lua scripts.
 package exact
 
 import (

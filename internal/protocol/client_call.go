@@ -202,7 +202,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 			a.Want, a.Need = 0, 0
 		}
 	}
-	// A holding that does not fit lowered limits would become void and fill the ledger for a T.
+	// A holding above lowered limits would become void and occupy the ledger for a T.
 	if n.closing || c.settings.outdated() {
 		a.Return = func(held int64) int64 { return held }
 	}

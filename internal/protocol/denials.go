@@ -48,7 +48,7 @@ func (d *denials) settled(a Ask, answer *Decision) {
 // Book counts n tokens as denied.
 func (d *denials) Book(n int64) { d.tokens += n }
 
-// attribute assigns the denials since its last call to the limit that binds now.
+// attribute counts the denials since the last attribute as denials by the limit that binds now.
 func (d *denials) attribute() {
 	n := d.Count() - d.attributed
 	if n <= 0 {

@@ -37,8 +37,8 @@ type Memory struct {
 	of   uint16
 }
 
-// age returns how long ago the bucket executed the call at most. A 1/15 more covers a clock that is slow by a
-// 1/16, as leaseSpan does.
+// age returns an upper bound on the time since the bucket executed the call. An added fifteenth covers a clock that is
+// slow by a sixteenth, as leaseSpan does.
 func (m *Memory) age(now clock.Instant) time.Duration {
 	d := max(0, now.Sub(m.executed))
 	return d + d/15

@@ -62,7 +62,7 @@ type Ask struct {
 	Uncounted bool
 }
 
-// Most returns the tokens that a can get from a burst of capacity.
+// Most returns the most tokens that the request can get from a bucket with this capacity.
 func (a Ask) Most(capacity int64) int64 {
 	if a.Patience == UpTo {
 		return min(a.N, capacity)

@@ -98,7 +98,7 @@ func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	return min(n, max(least, part/float64(max(s.heard.active, weight))))
 }
 
-// ceiling returns the most to ask for ahead (8.8): a part of the burst, so that others can be served too. If
+// ceiling returns the most tokens to request in advance (8.8), a part of the burst, so that others get some. If
 // the level is below half a burst, a lease that is longer than needed takes from another process.
 func (s *sizer) ceiling() int64 {
 	most := int64(pool.Most)
@@ -117,7 +117,7 @@ func (s *sizer) ceiling() int64 {
 
 // portion returns the fewest tokens to give at once to a request that collects them. A bucket from which no
 // other process draws can keep the tokens until all are there. The level of a shared bucket hovers around its
-// set point (7.1): half of that comes up at times, much more does not.
+// set point (7.1). At times it reaches half of the set point, but hardly more.
 func (s *sizer) portion() int64 {
 	if s.alone() {
 		return exact.MaxUnits

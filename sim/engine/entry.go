@@ -406,7 +406,7 @@ func (e *entry) overdue(number int64) {
 }
 
 // draw is a request of a key at rest on its way to the store and back (docs/protocol.md section 8.17).
-// Its entry has no client; a draw that does not end with a plain reply starts one, which takes it over.
+// The key's entry has no client. If the draw does not end with a plain reply, a client starts and takes the draw over.
 type draw struct {
 	*waiter
 	key     protocol.Key

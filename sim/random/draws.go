@@ -28,7 +28,7 @@ func (r *Stream) rim(n uint64) float64 {
 		switch {
 		case place < l.inside:
 			return x
-		case n&0xff == 0: // beyond tail the distribution is the whole one, shifted
+		case n&0xff == 0: // beyond tail, x - tail has the distribution of x
 			return tail + r.Exp()
 		case l.low+float64(r.Float64()*l.height) < Exp(-x):
 			return x

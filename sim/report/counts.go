@@ -6,35 +6,35 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Tally counts the tokens that one algorithm decided on since the warm-up. See Figures for what
-// false rejects are, and swapped requests.
+// Tally counts the tokens that one algorithm decided on since the warm-up. Figures defines false rejects and swapped
+// requests.
 type Tally struct {
 	Admitted     int64
-	ByProcess    []int64 // of Admitted: those of the most popular key
+	ByProcess    []int64 // admitted tokens of the most popular key
 	Swapped      int64
 	FalseRejects int64
 
-	// Credit counts tokens that were admitted although the central bucket denied them, and not swapped
-	// yet; credit is that of each key.
+	// Credit counts admitted tokens that the central bucket denied and that no false reject has been swapped
+	// with yet. credit is the same for each key.
 	Credit int64
 	credit []int64
 }
 
-// NewTally has counted nothing.
+// NewTally returns an empty Tally.
 func NewTally(processes, keys int) Tally {
 	return Tally{ByProcess: make([]int64, processes), credit: make([]int64, keys)}
 }
 
-// Reset forgets what was counted, at the end of the warm-up. Credit stays.
+// Reset clears all counts but Credit, at the end of the warm-up.
 func (t *Tally) Reset() {
 	clear(t.ByProcess)
 	*t = Tally{ByProcess: t.ByProcess, Credit: t.Credit, credit: t.credit}
 }
 
-// OfFirst is the tokens of the most popular key that were admitted.
+// OfFirst returns the admitted tokens of the most popular key.
 func (t *Tally) OfFirst() int64 { return sum(t.ByProcess) }
 
-// Decided books a decision on n tokens of a key; central is the decision of one central bucket.
+// Decided books a decision on n tokens of a key. central is the decision of one central bucket.
 func (t *Tally) Decided(process, key int32, n int64, central, ok bool) {
 	switch {
 	case ok:
@@ -55,19 +55,19 @@ func (t *Tally) Decided(process, key int32, n int64, central, ok bool) {
 	}
 }
 
-// Waits collects how long admitted requests waited, from asking to the answer.
+// Waits collects the waits of admitted requests, from request to answer.
 type Waits struct {
 	histogram *hdrhistogram.Histogram // microseconds; without requests that did not wait
 	served    int64
-	waited    int64 // of them: those in the histogram
+	waited    int64 // the number of requests in the histogram
 }
 
-// NewWaits takes waits up to longest, to three digits.
+// NewWaits returns Waits for waits up to longest, precise to three digits.
 func NewWaits(longest time.Duration) Waits {
 	return Waits{histogram: hdrhistogram.New(1, max(longest.Microseconds(), 2), 3)}
 }
 
-// Add books one request and its wait in nanoseconds; 0 for one that did not wait.
+// Add books one request with its wait in nanoseconds, 0 if it did not wait.
 func (w *Waits) Add(wait int64) {
 	w.served++
 	if wait > 0 {
@@ -82,7 +82,7 @@ func (w *Waits) Reset() {
 	w.histogram.Reset()
 }
 
-// Mean includes requests that did not wait.
+// Mean returns the mean wait. Requests that did not wait count as 0.
 func (w *Waits) Mean() time.Duration {
 	if w.served == 0 {
 		return 0
@@ -90,22 +90,22 @@ func (w *Waits) Mean() time.Duration {
 	return time.Duration(w.histogram.Mean() * 1000 * float64(w.waited) / float64(w.served))
 }
 
-// Quantile is the wait, in milliseconds, that percent of all requests do not exceed.
+// Quantile returns the wait in milliseconds that percent of all requests do not exceed.
 func (w *Waits) Quantile(percent int64) float64 {
 	rank := (w.served*percent + 99) / 100 // of the request whose wait it is
 	rank -= w.served - w.waited           // requests that did not wait come first
 	if rank <= 0 {
 		return 0
 	}
-	// The histogram computes the rank from a percentage, which some processors round otherwise: one in
-	// the middle of the rank gives the same rank everywhere.
+	// The histogram computes the rank from a percentage, and processors round differently. A percentage in the
+	// middle of the rank gives the same rank everywhere.
 	return float64(w.histogram.ValueAtQuantile(100*(float64(rank)-0.25)/float64(w.waited))) / 1000
 }
 
-// seriesPoints is how many points a Series has: more than a picture shows.
+// seriesPoints is the number of points of a Series, more than a chart shows.
 const seriesPoints = 240
 
-// Recorder takes the points of a Series.
+// Recorder collects the points of a Series.
 type Recorder struct {
 	Series Series
 	Step   int64 // nanoseconds between two points
@@ -115,7 +115,7 @@ type Recorder struct {
 	samples int64
 }
 
-// Counts are quantities of which a point of the series shows the growth.
+// Counts has the quantities of which a point of the series shows the growth.
 type Counts struct{ Offered, Admitted, Central, RoundTrips int64 }
 
 func (c Counts) minus(o Counts) Counts {
@@ -123,14 +123,14 @@ func (c Counts) minus(o Counts) Counts {
 		c.RoundTrips - o.RoundTrips}
 }
 
-// Levels are quantities that a point of the series shows as they are.
+// Levels has the quantities of which a point of the series shows the value.
 type Levels struct {
 	Level, Ledger int64 // of the most popular key's bucket
 	Held          int64 // tokens in all pools
 	Running       int   // processes
 }
 
-// NewRecorder is for a run of this length.
+// NewRecorder returns a Recorder for a run of the given length.
 func NewRecorder(duration time.Duration) Recorder {
 	step := max(1, int64(duration)/seriesPoints)
 	return Recorder{Step: step, Series: Series{StepS: float64(step) / 1e9}}
@@ -154,10 +154,10 @@ func (r *Recorder) Add(now Counts, levels Levels) {
 	r.last = now
 }
 
-// Warm is for the end of the warm-up, when the counts begin anew after having been was.
+// Warm ends the warm-up: counts restart from 0. was has the counts before that.
 func (r *Recorder) Warm(was Counts) {
 	r.held, r.samples, r.last = 0, 0, r.last.minus(was)
 }
 
-// Stranded is how many tokens were in the pools, in the mean of the points since the warm-up.
+// Stranded returns the mean number of tokens in all pools since the warm-up.
 func (r *Recorder) Stranded() float64 { return Part(r.held, r.samples, 0) }

@@ -20,8 +20,7 @@ type Named struct {
 	*Figure
 }
 
-// IsPart reports whether the figure with this JSON key is a part of one, which people read and
-// write in percent.
+// IsPart reports whether the figure with this JSON key is a ratio, which people write in percent.
 func IsPart(name string) bool {
 	switch name {
 	case "admitted_ratio", "admitted_vs_central", "false_reject_ratio", "swapped_ratio", "redis_cpu",
@@ -31,8 +30,7 @@ func IsPart(name string) bool {
 	return false
 }
 
-// moreIsBetter reports whether the figure with this JSON key is good where it is large. The others
-// are good where they are small.
+// moreIsBetter reports whether a large value of the figure with this JSON key is good.
 func moreIsBetter(name string) bool {
 	switch name {
 	case "offered", "admitted", "admitted_ratio", "central_admitted", "admitted_vs_central", "jain",
@@ -63,22 +61,21 @@ func figuresOf(p any) (all []Named) {
 	return all
 }
 
-// Difference is how far a figure is from that of another scenario: the mean over replications with the same
-// seeds, and its confidence interval (Student's t). Of one pair, Low and High are the mean.
+// Difference is the difference of a figure between two scenarios: the mean over replications with the same seeds, and
+// its confidence interval (Student's t). With one replication, Low and High are the mean.
 type Difference struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	// Range: Low and High are the extremes over the replications, as of a Figure whose interval would
-	// not hold the mean as often as it says.
+	// Range reports that Low and High are the extremes over the replications. See Figure.Range.
 	Range bool `json:"range,omitempty"`
 }
 
-// Certain reports whether the interval leaves zero out: the difference is more than luck.
+// Certain reports whether the interval excludes zero, so that the difference is more than luck.
 func (d Difference) Certain() bool { return d.Low > 0 || d.High < 0 }
 
-// Minus is f less g, replication by replication, as far as both have some. Two replications with the same
-// seed are alike, so the interval of their difference is much narrower than those of f and g.
+// Minus returns f minus g, replication by replication, as far as both have values. Two replications with the same seed
+// are alike, so the interval of the difference is much narrower than those of f and g.
 func (f Figure) Minus(g Figure, confidence float64) Difference {
 	off := f.less(g)
 	if len(off) == 0 {
@@ -87,7 +84,7 @@ func (f Figure) Minus(g Figure, confidence float64) Difference {
 	return meanOf(off, confidence)
 }
 
-// Over is Minus where f and g have intervals, else it has the extremes of the differences.
+// Over returns Minus if f and g have intervals, and otherwise the extremes of the differences.
 func (f Figure) Over(g Figure, confidence float64) Difference {
 	d := f.Minus(g, confidence)
 	if off := f.less(g); (f.Range || g.Range) && len(off) > 0 {
@@ -104,7 +101,7 @@ func (f Figure) less(g Figure) []float64 {
 	return off
 }
 
-// meanOf is the mean of xs, of which there is one at least, with its interval.
+// meanOf returns the mean of xs with its interval. xs is not empty.
 func meanOf(xs []float64, confidence float64) Difference {
 	n, mean, squares, half := float64(len(xs)), 0.0, 0.0, 0.0
 	for _, x := range xs {
@@ -114,15 +111,15 @@ func meanOf(xs []float64, confidence float64) Difference {
 	for _, x := range xs {
 		squares += float64((x - mean) * (x - mean))
 	}
-	if squares > 0 { // else certain, whatever the confidence
+	if squares > 0 { // equal values leave no doubt
 		half = float64(studentsT(confidence, len(xs)-1) * math.Sqrt(squares/(n-1)/n))
 	}
 	return Difference{Mean: mean, Low: mean - half, High: mean + half}
 }
 
-// studentsT is the t within which, on both sides of zero, a t-distributed quantity lies with probability
-// confidence (0 to 1). freedom is its degrees of freedom, 1 or more. The result is rounded to a millionth,
-// because gonum computes with math.Log, whose last bit differs between machines.
+// studentsT returns the t for which a t-distributed quantity lies in [-t, t] with probability confidence (0 to 1).
+// freedom is the number of degrees of freedom, 1 or more. The result is rounded to a millionth, because gonum computes
+// with math.Log, whose last bit differs between machines.
 func studentsT(confidence float64, freedom int) float64 {
 	of := [2]float64{confidence, float64(freedom)}
 	if t, ok := quantiles.Load(of); ok {
@@ -134,23 +131,23 @@ func studentsT(confidence float64, freedom int) float64 {
 	return t
 }
 
-// quantiles are those that studentsT has computed: the pairs of a large sweep ask for one over and over.
+// quantiles caches results of studentsT: the pairs of a large sweep ask for the same one.
 var quantiles sync.Map
 
 // Outcome holds the results of one replication.
 type Outcome struct {
 	Seed     uint64
 	Requests int64
-	Most     int           // processes that ran at one time
+	Most     int           // largest number of processes at a time
 	Settled  bool          // see Accuracy.Ratios
-	Figures  Figures       // each has its value as Mean
-	Rivals   []RivalReport // likewise
-	Classes  []ClassReport // likewise
+	Figures  Figures       // values, as Mean
+	Rivals   []RivalReport // values, as Mean
+	Classes  []ClassReport // values, as Mean
 	Series   Series
 	Members  []Member
 }
 
-// Part is a/b, or of where b is 0.
+// Part returns a/b, or the value of for b = 0.
 func Part(a, b int64, of float64) float64 {
 	if b == 0 {
 		return of
@@ -158,9 +155,9 @@ func Part(a, b int64, of float64) float64 {
 	return float64(a) / float64(b)
 }
 
-// even reports whether the figure of s with this JSON key sums up many small things, so that the mean
-// of a few replications is about normal. Extremes, rare events, indices near their bound and what
-// depends on single moments are not; nor are calls where requests wait: queues are seldom and long.
+// even reports whether the figure of s with this JSON key sums up many small things, so that the mean of a few
+// replications is about normal. Extremes, rare events, indices near their bound and values of single moments do not.
+// Nor do calls of requests that wait, as queues are rare and long.
 func even(s *scenario.Scenario, name string) bool {
 	switch name {
 	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio":
@@ -182,8 +179,7 @@ func workloads(s *scenario.Scenario) []*scenario.Workload {
 	return all
 }
 
-// misfortunate reports whether a few events at random times, or of sizes without bound, make the
-// figures of s.
+// misfortunate reports whether a few events at random times or of unbounded size dominate the figures of s.
 func misfortunate(s *scenario.Scenario) bool {
 	heavy := func(d scenario.Dist) bool { return d.Kind == scenario.DistPareto }
 	wild := func(w *scenario.Workload) bool {
@@ -198,8 +194,8 @@ func misfortunate(s *scenario.Scenario) bool {
 	})
 }
 
-// Of sums the replications of s up. confidence is that of the intervals. A figure has an interval
-// only where that holds the mean as often as it says; see Figure.Range.
+// Of summarises the replications of s. confidence is the confidence of the intervals. A figure has an interval only if
+// that would contain the mean that often, see Figure.Range.
 func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	report := Report{
 		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed,
@@ -240,14 +236,14 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	return report
 }
 
-// Finish fills in how fast it went.
+// Finish fills in the speed of the simulation.
 func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 	m.Elapsed, m.Parallel = elapsed, parallel
 	m.RequestsPerS = float64(m.Requests) / max(elapsed.Seconds(), 1e-9)
 	m.GoVersion, m.Platform = runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
 }
 
-// summarise fills each figure from its values in the replications of s; with ranges where confidence is 0.
+// summarise fills each figure from its values in the replications of s. With confidence 0 all have ranges.
 func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Named, seeds []uint64,
 	confidence float64) {
 	values := make([][]float64, len(all))
@@ -256,7 +252,7 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 			values[i] = append(values[i], f.Mean)
 		}
 	}
-	for i, f := range all { // the queue at a busy Redis makes and loses whatever else is counted
+	for i, f := range all { // a queue at a busy Redis affects every other figure
 		if f.Name == "redis_cpu" && slices.Max(values[i]) > busy {
 			confidence = 0
 		}
@@ -273,17 +269,16 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 	}
 }
 
-// busy is the part of a core above which Redis now and then cannot keep up.
+// busy is the part of a core from which Redis sometimes cannot keep up.
 const busy = 0.9
 
-// fewest is how many replications an interval takes. Student's t supposes values of a bell curve. Of
-// five that are not, intervals held the mean in 92 % of the cases where they said 95.
+// fewest is the number of replications from which a figure has an interval. Student's t assumes normal values. With
+// five values that were not normal, 95 % intervals contained the mean in 92 % of the cases.
 const fewest = 10
 
-// figureOf is the mean of xs with its interval; low says that the worst value is the lowest. It has
-// their range instead where confidence is 0, where there are too few, where a third are alike,
-// which is how rare events look, where one is at a bound, 0 or most, so that luck cannot lie on
-// both sides of it, and where the interval would go beyond a bound that none of xs does.
+// figureOf returns the mean of xs with its interval. low marks a figure whose lowest value is the worst. The figure has
+// the range of xs instead in five cases: confidence is 0, xs are too few, a third of xs are equal (as with rare
+// events), one of xs is at a bound (0 or most), or the interval would cross a bound.
 func figureOf(xs []float64, seeds []uint64, confidence float64, low bool, most float64) Figure {
 	m := meanOf(xs, confidence)
 	f := Figure{Mean: m.Mean, Low: m.Low, High: m.High, Worst: xs[0], WorstSeed: seeds[0], Values: xs}
@@ -300,7 +295,7 @@ func figureOf(xs []float64, seeds []uint64, confidence float64, low bool, most f
 	return f
 }
 
-// repeats reports whether a third of xs are one value, as of what is counted in few steps.
+// repeats reports whether a third of xs are equal, as in counts of a few events.
 func repeats(xs []float64) bool {
 	sorted := slices.Sorted(slices.Values(xs))
 	alike := max(2, (len(xs)+2)/3)

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Fairness compares the admissions of each process with its max-min share. A process that asks for less
-// than its part by weight has its demand as its share; the others divide the rest by weight.
+// Fairness compares the admissions of each process with its max-min share. The share of a process that asks for less
+// than its part by weight is its demand. The other processes divide the rest by weight.
 type Fairness struct{ Jain, Worst float64 }
 
-// FairnessOf judges processes that all ran from beginning to end, as Judge does.
+// FairnessOf judges processes that ran from beginning to end. See Judge.
 func FairnessOf(offered, admitted []int64, weights []int64) Fairness {
 	by := make([]float64, len(weights))
 	for i, w := range weights {
@@ -18,7 +18,7 @@ func FairnessOf(offered, admitted []int64, weights []int64) Fairness {
 	return Judge(admitted, maxMin(offered, by, float64(sum(admitted))))
 }
 
-// Judge compares admissions with shares. A process without a share asked for nothing and is left out.
+// Judge compares admissions with shares. It ignores a process without a share, which asked for nothing.
 func Judge(admitted []int64, shares []float64) Fairness {
 	f := Fairness{Jain: 1, Worst: 1}
 	total, squares, n := 0.0, 0.0, 0
@@ -38,7 +38,7 @@ func Judge(admitted []int64, shares []float64) Fairness {
 	return f
 }
 
-// maxMin divides total by weight. No process gets more than it asked for.
+// maxMin divides total by weight, and gives no process more than its demand.
 func maxMin(asked []int64, weights []float64, total float64) []float64 {
 	shares := make([]float64, len(asked))
 	order := make([]int, 0, len(asked))
@@ -47,11 +47,11 @@ func maxMin(asked []int64, weights []float64, total float64) []float64 {
 			order = append(order, i)
 		}
 	}
-	// The process that asked for least for its weight comes first; ties go by index.
+	// Sort processes by demand divided by weight, and ties by index.
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(float64(asked[a])/weights[a], float64(asked[b])/weights[b]), a-b)
 	})
-	// The weights are added up from the end: with differences the last of many could miss its own.
+	// Add up the weights from the end: subtraction would lose small weights to rounding.
 	rest := make([]float64, len(order)+1)
 	for k := len(order) - 1; k >= 0; k-- {
 		rest[k] = rest[k+1] + weights[order[k]]
@@ -71,34 +71,33 @@ func sum(xs []int64) (n int64) {
 	return n
 }
 
-// Spans divide a run wherever a process starts or ends, and after each process's share was admitted
-// many times. In each span the admissions are divided between the processes that ran and asked in it: a
-// process that comes late, or does not ask for a while, has no part in the admissions of other spans.
+// Spans divides a run into spans. A span ends when a process starts or stops, and after many admissions for each
+// process. The processes that ran and asked in a span share its admissions. So a process that comes late, or does not
+// ask for a while, has no part in other spans.
 //
-// There are two spans for each point of the Series at most. In one that goes over several changes a
-// process weighs as much as the part of it that it has run.
+// A point of the Series has at most two spans. In a span with several starts and stops, the weight of a process counts
+// for the part of the span in which it ran.
 type Spans struct {
 	weights []int64
-	since   []int64 // of each process: when it began to run; -1 while it does not
-	ran     []int64 // nanoseconds of this span, before since
-	began   int64   // of this span
-	asked   []int64 // by each process, until then
-	cut     bool    // since the last point a span has ended
-	mixed   bool    // in this span a process has come or gone
+	since   []int64 // start time of each process; -1 while it does not run
+	ran     []int64 // nanoseconds that each process ran in this span, before since
+	began   int64   // start of this span
+	asked   []int64 // tokens that each process had asked for at began
+	cut     bool    // a span has ended since the last point
+	mixed   bool    // a process has started or stopped in this span
 	shares  []spanShares
 }
 
 type spanShares struct { // of one algorithm
-	admitted int64 // until this span
+	admitted int64 // tokens admitted before this span
 	left     float64
 	shares   []float64
 }
 
-// Count holds the tokens so far: those that each process has asked for, and those that each algorithm
-// has admitted.
+// Count has the tokens that each process has asked for, and the tokens that each algorithm has admitted.
 type Count struct{ Asked, Admitted []int64 }
 
-// NewSpans returns Spans of processes with these weights, none of which runs yet.
+// NewSpans returns Spans for processes with the given weights. No process runs yet.
 func NewSpans(weights []int64, algorithms int) Spans {
 	n := len(weights)
 	s := Spans{
@@ -114,8 +113,7 @@ func NewSpans(weights []int64, algorithms int) Spans {
 	return s
 }
 
-// Runs says that a process begins to run at a time in nanoseconds, or ends. count is not asked
-// where no span ends.
+// Runs books that a process starts or stops at a time in nanoseconds. It calls count only if a span ends.
 func (s *Spans) Runs(process int32, yes bool, now int64, count func() Count) {
 	if (s.since[process] >= 0) == yes {
 		return
@@ -136,11 +134,11 @@ func (s *Spans) Runs(process int32, yes bool, now int64, count func() Count) {
 	s.since[process] = -1
 }
 
-// spanShare is how many tokens the first algorithm admits for each process that runs before a span ends. In a
-// span of a few requests, only processes that ask often would seem to ask for more than their part.
+// spanShare is the number of tokens per running process that the first algorithm admits before a span ends. In a
+// shorter span chance would decide which processes ask.
 const spanShare = 30
 
-// Point is for each point of the Series.
+// Point books a point of the Series.
 func (s *Spans) Point(now int64, count func() Count) {
 	running := int64(0)
 	for _, since := range s.since {
@@ -154,8 +152,7 @@ func (s *Spans) Point(now int64, count func() Count) {
 	s.cut = false
 }
 
-// End ends a span, and divides what was admitted in it. Admissions beyond the demand of the span count
-// in the next.
+// End ends a span, and divides its admissions. Admissions beyond the demand of the span count in the next span.
 func (s *Spans) End(now int64, c Count) {
 	if now == s.began {
 		return
@@ -183,7 +180,7 @@ func (s *Spans) End(now int64, c Count) {
 	copy(s.asked, c.Asked)
 }
 
-// Reset forgets all counts at the end of the warm-up, but not which processes run.
+// Reset clears all counts at the end of the warm-up. Running processes go on.
 func (s *Spans) Reset(now int64) {
 	for i := range s.since {
 		if s.since[i] >= 0 {
@@ -204,5 +201,5 @@ func (s *Spans) begin(now int64) {
 	clear(s.ran)
 }
 
-// Shares are those of one algorithm in the spans that have ended.
+// Shares returns the shares of one algorithm in the spans that have ended.
 func (s *Spans) Shares(algorithm int) []float64 { return s.shares[algorithm].shares }

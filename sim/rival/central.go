@@ -204,7 +204,7 @@ func (c *Central) Waiting(now int64) (n int64) {
 	return n
 }
 
-// never is the time when there is room for more than the burst.
+// never stands for the time of a request above the burst, which is never admitted.
 const never = math.MaxInt64
 
 // roomAt returns the first time since c.at at which limit i has room for n tokens.

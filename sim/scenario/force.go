@@ -22,8 +22,8 @@ func (s Scenario) TargetInForce() time.Duration {
 	return max(config.Target, longer)
 }
 
-// TTLInForce returns how long a lease is valid where s has its defaults: longer in a large fleet than in a small
-// one, unless policy.ttl is set.
+// TTLInForce returns the TTL of a lease. Unless policy.ttl is set, it is longer in a large fleet than in a small one.
+// s must have its defaults.
 func (s Scenario) TTLInForce() time.Duration {
 	ttl := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).TTL
 	if s.Policy.TTL > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// policy demands limits and a policy that are valid, and that a bucket can be configured with.
+// policy checks that the limits and the policy are valid and make a valid configuration of a bucket.
 func (c *checker) policy() {
 	if n := len(c.Limits); n < 1 || n > lease.LimitsMax {
 		c.Add("limits", c.Limits, "must have 1 to %d", lease.LimitsMax)

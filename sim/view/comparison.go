@@ -8,7 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Comparison shows the report of a run with rivals, side by side. JSON is that of Run.
+// Comparison shows the report of a run beside those of its rivals. Its JSON is that of Run.
 func Comparison(r Result) Document {
 	d := r.document()
 	d.Title += ": " + Own + " and its rivals"
@@ -18,7 +18,7 @@ func Comparison(r Result) Document {
 	return d
 }
 
-// rivals set the algorithms side by side.
+// rivals returns the table that compares the algorithms.
 func (r Result) rivals(d *Document) {
 	f := &r.Report.Figures
 	own := sim.RivalReport{
@@ -70,7 +70,7 @@ func (r Result) rivals(d *Document) {
 	d.Sections = append(d.Sections, Section{Title: "The algorithms", Shown: InFull, Table: &about})
 }
 
-// subject says which of the rivals pay for the network and for Redis.
+// subject names the rivals that call Redis over the network for each request.
 func (r Result) subject() (text string) {
 	some := func(holds func(sim.RivalReport) bool) bool { return slices.ContainsFunc(r.Report.Rivals, holds) }
 	if some(func(a sim.RivalReport) bool { return a.Remote }) {
@@ -96,7 +96,7 @@ func (r Result) subject() (text string) {
 	return text
 }
 
-// someLoad reports whether something holds of the workload, or of that of a group.
+// someLoad reports whether the condition holds for the shared workload or the workload of a group.
 func (r Result) someLoad(holds func(*sim.Workload) bool) bool {
 	return holds(&r.Scenario.Workload) || slices.ContainsFunc(r.Scenario.Groups, func(g sim.Group) bool {
 		return g.Workload != nil && holds(g.Workload)

@@ -29,21 +29,21 @@ const (
 	FormatHTML  = "html"
 )
 
-// Formats are all formats.
+// Formats lists all formats.
 var Formats = []string{FormatTable, FormatJSON, FormatHTML}
 
-// Document is a report with all that a reader needs beside it.
+// Document is a report in parts that Write formats.
 type Document struct {
 	Title    string
 	Subtitle string
 	Verdicts []Verdict
-	Headline []Fact // the five figures that most readers want first
-	Facts    []Fact // what identifies it: seed, hash, replications
+	Headline []Fact // the five figures that most readers look at first
+	Facts    []Fact // facts that identify the run: seed, hash, replications
 	Sections []Section
 	Scenario string      // the scenario's file, on pages
 	Command  string      // the command line that repeats it, on pages
-	Machine  sim.Machine // what another machine would have different, at the end
-	Data     any         // what JSON shows
+	Machine  sim.Machine // facts of this machine, at the end
+	Data     any         // the value that JSON shows
 }
 
 // Fact is a name and its value.
@@ -55,7 +55,7 @@ type Verdict struct {
 	Text string
 }
 
-// Mood is how good a finding is.
+// Mood tells whether a finding is good, bad or neither.
 type Mood string
 
 // The moods.
@@ -65,8 +65,7 @@ const (
 	Bad     Mood = "bad"
 )
 
-// Section is a part of a document, of which any part may be missing. One that has neither a table
-// nor code is not in the text.
+// Section is a part of a document. Each field may be empty. A section without a table and code is not in the text.
 type Section struct {
 	Title  string
 	Text   []string // paragraphs
@@ -76,10 +75,10 @@ type Section struct {
 	Shown  Shown
 }
 
-// Shown is where a section is.
+// Shown selects the formats that show a section.
 type Shown int
 
-// Most sections are everywhere. A page has room for all there is.
+// By default all formats show a section.
 const (
 	Always  Shown = iota
 	InBrief       // in a text only
@@ -90,7 +89,7 @@ func (d Document) without(shown Shown) []Section {
 	return slices.DeleteFunc(slices.Clone(d.Sections), func(s Section) bool { return s.Shown == shown })
 }
 
-// answer makes the parts that a sweep and a plan share.
+// answer returns a Document with the parts that a sweep and a plan share.
 func answer(a search.Asked, m sim.Machine, data any, text, command string) Document {
 	return Document{
 		Title: cmp.Or(a.Scenario, unnamed),
@@ -110,7 +109,7 @@ func (d *Document) say(mood Mood, format string, args ...any) {
 	d.Verdicts = append(d.Verdicts, Verdict{mood, fmt.Sprintf(format, args...)})
 }
 
-// both adds a section whose table has means in a brief text, and intervals elsewhere.
+// both adds a section with a table of means for the text, and one of intervals for the other formats.
 func (d *Document) both(title string, table func(write func(key string, f sim.Figure) string) Table,
 	text ...string) {
 	brief, full := table(Mean), table(Figure)
@@ -136,8 +135,8 @@ var (
 		"units": units}).Parse(pageSource))
 )
 
-// Write writes the document in one of Formats. A page has nothing that a browser would load, and
-// its policy forbids that. Everything in it is text, and escaped, but for its style and its script.
+// Write writes the document in one of Formats. A page makes a browser load nothing, and its policy forbids it.
+// Everything in a page but its style and its script is escaped text.
 func (d Document) Write(w io.Writer, format string) error {
 	m := d.Machine
 	shown := struct {
@@ -173,7 +172,7 @@ func (d Document) Write(w io.Writer, format string) error {
 	return fmt.Errorf("view: there is no format %q", format)
 }
 
-// factLine is facts as lines of text, between which no fact is divided.
+// factLine returns facts as lines of text. No fact is broken over two lines.
 func factLine(facts []Fact) string {
 	words := make([]string, len(facts))
 	for i, f := range facts {
@@ -182,8 +181,8 @@ func factLine(facts []Fact) string {
 	return strings.ReplaceAll(Wrap(strings.Join(words, ", "), lineMax), noBreak, " ")
 }
 
-// numeric is a number in a cell of a page. It stays whole with its unit, but for its interval or range, which
-// may stand below it and is smaller.
+// numeric formats a number for a cell of a page. A number and its unit stay on one line. Its interval or range is
+// smaller and may stand on the next line.
 func numeric(text string) html.HTML {
 	at := strings.LastIndexAny(text, "(±")
 	if at < 1 {
@@ -199,11 +198,10 @@ func numeric(text string) html.HTML {
 		html.HTMLEscapeString(together(rest)) + "</small>")
 }
 
-// units keeps the percent signs of a sentence beside their numbers.
+// units keeps percent signs on the line of their numbers.
 func units(text string) string { return strings.ReplaceAll(text, inPercent, together(inPercent)) }
 
-// draw adds a chart to the section. A chart whose lines are flat shows nothing: a sentence that answers its
-// question stands in its place.
+// draw adds a chart to the section. If all lines are flat, it adds a sentence with the answer instead.
 func (s *Section) draw(c Chart) {
 	low, high, noise := math.Inf(1), math.Inf(-1), 0.0
 	for _, line := range c.Lines {

@@ -16,9 +16,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// Number is x as a person reads it: at most five significant digits but never fewer than its whole
-// part, thousands grouped by commas, no zeros at the end. Numbers below 0.0001 are in scientific
-// notation; NaN is "–".
+// Number formats x for people: at most five significant digits but all of its whole part, commas between thousands,
+// no trailing zeros. Numbers below 0.0001 are in scientific notation. NaN is "–".
 func Number(x float64) string {
 	switch {
 	case math.IsNaN(x):
@@ -29,13 +28,13 @@ func Number(x float64) string {
 	return decimal(x, 0, max(0, 4-exponent(x)))
 }
 
-// decimal is x with a number of decimals between least and most.
+// decimal formats x with least to most decimals.
 func decimal(x float64, least, most int) string {
 	format := number.Decimal(x, number.MinFractionDigits(least), number.MaxFractionDigits(most))
 	return message.NewPrinter(language.English).Sprint(format)
 }
 
-// exponent is the power of ten of x's first digit; 0 for 0 and what is not finite.
+// exponent returns the power of ten of x's first digit, and 0 for 0, NaN and the infinities.
 func exponent(x float64) int {
 	if x == 0 || !finite(x) {
 		return 0
@@ -45,28 +44,28 @@ func exponent(x float64) int {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// Count is a number of things, of which thing is one: "1 replication", "3 processes".
+// Count formats a number of things; thing is the singular: "1 replication", "3 processes".
 func Count[N int | int64 | float64](n N, thing string) string {
 	return things(Number(float64(n)), thing)
 }
 
-// things is Count of a number that is written already. A number written as 1 is one.
+// things is Count for a formatted number. "1" takes the singular.
 func things(number, thing string) string {
 	plural := thing + either(strings.HasSuffix(thing, "s"), "es", "s")
 	return number + " " + either(number == "1", thing, plural)
 }
 
-// Percent is a part of one, in percent: 0.9983 is "99.83 %".
+// Percent formats a ratio in percent: 0.9983 is "99.83 %".
 func Percent(x float64) string { return Number(100*x) + inPercent }
 
-// interval is the mean and the half width of a figure's confidence interval, the half width with
-// two significant digits and the mean with as many decimals. Without a width it is Number of the
-// mean. A figure that has the range of the replications is shown with its ends: "3 (0..7)".
+// interval formats the mean and the half width of a figure's confidence interval. The half width has two significant
+// digits, and the mean as many decimals. Without a width it is Number of the mean. A figure that has a range instead
+// shows both ends: "3 (0..7)".
 func interval(f sim.Figure, scale float64) string {
 	mean, low, high := scale*f.Mean, scale*f.Low, scale*f.High
 	half := max(high-mean, mean-low)
 	if f.Range && low < high {
-		// Ends that are nearly equal would have more digits than anybody reads.
+		// Nearly equal ends would need many digits.
 		_, round := known(max(half, math.Pow10(exponent(mean)-3)))
 		return round(mean) + " (" + round(low) + ".." + round(high) + ")"
 	}
@@ -81,7 +80,7 @@ func interval(f sim.Figure, scale float64) string {
 	return round(mean) + " ± " + round(half)
 }
 
-// known rounds to what a half width leaves known: to its two first digits.
+// known rounds x to the decimals of the first two digits of the half width.
 func known(half float64) (decimals int, round func(float64) string) {
 	decimals = 1 - exponent(half)
 	return decimals, func(x float64) string {
@@ -93,8 +92,8 @@ func known(half float64) (decimals int, round func(float64) string) {
 	}
 }
 
-// Mean writes the mean of the figure with that JSON key, with its unit, as exactly as its interval
-// or the range of its replications lets it be known.
+// Mean formats the mean of the figure with that JSON key, with its unit. Its interval or range decides the number of
+// digits.
 func Mean(key string, f sim.Figure) string {
 	text := Figure(key, f)
 	unit := about[key].unit
@@ -102,7 +101,7 @@ func Mean(key string, f sim.Figure) string {
 	return text + unit
 }
 
-// Shortly is d with three digits or so.
+// Shortly formats d with about three digits.
 func Shortly(d time.Duration) string {
 	for unit := time.Nanosecond; unit < time.Minute; unit *= 10 {
 		if d < 1000*unit {
@@ -112,14 +111,13 @@ func Shortly(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// The units of figures. Figures without one are tokens, something per second, or an index.
+// The units of figures. A figure without a unit is a number of tokens, a number per second, or an index.
 const (
-	inPercent = " %" // of a part of one
+	inPercent = " %" // of a ratio
 	inMillis  = " ms"
 )
 
-// about says of a figure, by its JSON key, its unit, the column of a table that has no room for the key, and
-// what it is.
+// about maps the JSON key of a figure to its unit, a short column name, and a description.
 var about = map[string]struct{ unit, column, text string }{
 	"offered":             {"", "", "tokens requested"},
 	"admitted":            {"", "", "tokens admitted"},
@@ -149,7 +147,7 @@ var about = map[string]struct{ unit, column, text string }{
 
 const ofCentral = ", as a share of the admissions of " + centralText
 
-// column names a figure in the head of a table.
+// column returns the name of a figure in the head of a table.
 func column(key string) string { return cmp.Or(about[key].column, key) }
 
 // glossary explains columns.
@@ -163,17 +161,17 @@ func glossary(keys ...string) string {
 	return strings.Join(lines, " ")
 }
 
-// Bases says what the parts among the figures are parts of.
+// Bases names the base of each figure that is a ratio.
 const Bases = "A reject is wrong if one central bucket would have admitted the request. Fair shares are " +
 	"max-min shares of the admissions of the algorithm itself, for the most popular key."
 
 // About describes the figure with that JSON key in a few words; "" for a key that no figure has.
 func About(key string) string { return about[key].text }
 
-// Value writes a value of the figure with that JSON key, with its unit.
+// Value formats a value of the figure with that JSON key, with its unit.
 func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x, Low: x, High: x}) }
 
-// rough writes a value as Value does, with three decimals, or with two digits where these come later.
+// rough formats a value as Value does, with three decimals, or with two significant digits if these come later.
 func rough(key string, x float64) string {
 	x *= scaleOf(key)
 	if !finite(x) {
@@ -182,19 +180,19 @@ func rough(key string, x float64) string {
 	return decimal(x, 0, max(0, min(4-exponent(x), max(3, 1-exponent(x))))) + about[key].unit
 }
 
-// Figure writes the figure with that JSON key as its mean and the half width of its interval, with its unit.
+// Figure formats the figure with that JSON key as its mean and the half width of its interval, with its unit.
 func Figure(key string, f sim.Figure) string {
 	return interval(f, scaleOf(key)) + about[key].unit
 }
 
-// scaleOf returns the factor by which a figure is shown: parts are shown in percent.
+// scaleOf returns the factor between a figure and its shown value: 100 for a ratio, which is shown in percent.
 func scaleOf(key string) float64 { return either(about[key].unit == inPercent, 100.0, 1) }
 
-const noBreak = "\u00a0" // a blank at which no line is broken
+const noBreak = "\u00a0" // a blank that never ends a line
 
 func together(text string) string { return strings.ReplaceAll(text, " ", noBreak) }
 
-// printable replaces what neither HTML nor XML can have in it.
+// printable replaces characters that HTML and XML forbid.
 func printable(r rune) rune {
 	if r == '\n' || r == '\t' || r >= ' ' && r < 0x7f || r >= 0xa0 && r != 0xfffe && r != 0xffff {
 		return r
@@ -202,7 +200,7 @@ func printable(r rune) rune {
 	return utf8.RuneError
 }
 
-// either is one of two values, such as words.
+// either returns a if the condition holds, and b otherwise.
 func either[T any](is bool, yes, no T) T {
 	if is {
 		return yes
@@ -220,11 +218,10 @@ const (
 // Own is the name of the leases among algorithms.
 const Own = "yuzhi"
 
-// limits reports whether one central bucket denies anything: where it does not, a run says nothing about
-// rejects.
+// limits reports whether one central bucket denied anything. If not, a run shows nothing about rejects.
 func limits(f *sim.Figures) bool { return f.CentralAdmitted.Mean < f.Offered.Mean*(1-1e-6) }
 
-// withAll are the names, and then those of more that are not among them.
+// withAll appends the names of more that names lacks.
 func withAll(names []string, more ...string) []string {
 	names = slices.Clip(names)
 	for _, name := range more {

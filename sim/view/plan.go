@@ -11,8 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Plan shows a plan for a scenario, whose file's text and whose command line stand at the end. JSON
-// is the plan itself.
+// Plan shows a plan for a scenario. The scenario's text and the command line stand at the end. Its JSON is the plan.
 func Plan(p search.Plan, text, command string) Document {
 	goals := make([]string, len(p.Targets))
 	for i, t := range p.Targets {
@@ -51,30 +50,29 @@ func Plan(p search.Plan, text, command string) Document {
 
 type planView struct{ *search.Plan }
 
-// goalText is a target in words: "false_reject_ratio at most 0.5 %".
+// goalText words a target: "false_reject_ratio at most 0.5 %".
 func goalText(t search.Threshold) string {
 	at := either(t.Op == ">=", "at least", "at most")
 	return fmt.Sprintf("%s %s %s", t.Figure, at, Value(t.Figure, t.Bound))
 }
 
-// policyText is a policy in a line; an overcommit is named where there is one.
+// policyText words a policy in one line, with its overcommit if there is one.
 func policyText(p search.Policy) string {
 	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(float64(p.Overcommit)), "")
 	calls := either(p.CallsPerSecond > 0, ", calls_per_second "+Number(float64(p.CallsPerSecond)), "")
 	return fmt.Sprintf("target %s, ttl %s%s%s", targetText(p), ttlText(p), overcommit, calls)
 }
 
-// ttlText is a TTL; one that is not set is not the same as one that is set to as long: leases of a
-// large fleet are longer then.
+// ttlText words a TTL. It marks a default TTL, with which leases of a large fleet are longer.
 func ttlText(p search.Policy) string { return p.TTL + either(p.DefaultTTL, " (default)", "") }
 
-// targetText is how long leases are to last, and how long they do where that is not the same.
+// targetText words a target, with the target in force where that differs.
 func targetText(p search.Policy) string {
 	text := p.Target + either(p.DefaultTarget, " (default)", "")
 	return text + either(p.TargetInForce != "", " (in force "+p.TargetInForce+")", "")
 }
 
-// chosen shows how the chosen policy did, in this world and in harder ones.
+// chosen adds the figures of the chosen policy, in the given world and under stress.
 func (v planView) chosen(d *Document) {
 	confirmed := fmt.Sprintf("Confirmed on %s of %s s, of which the last %s s count, with seed %d, which the "+
 		"search did not use.", Count(v.Chosen.Reps, "replication"), Number(v.Chosen.DurationS),
@@ -123,8 +121,7 @@ func (v planView) chosen(d *Document) {
 	}
 }
 
-// overLoad has the calls and the rejects of the chosen policy over the load, that of the scenario among
-// others.
+// overLoad adds the calls and rejects of the chosen policy over the load, with the scenario's own load among them.
 func (v planView) overLoad() Section {
 	rows := []search.Stress{{Load: v.Load, Grade: v.Chosen.Grade, Description: "the scenario's"}}
 	for _, s := range v.Stress {
@@ -163,7 +160,7 @@ func (v planView) overLoad() Section {
 	return s
 }
 
-// judged says in a word whether the targets hold.
+// judged words in one word whether the targets hold.
 func judged(g search.Grade) string { return either(g.Undecided, "undecided", holds(g.Meets)) }
 
 func targetTable(margins []search.Margin) Table {
@@ -176,8 +173,8 @@ func targetTable(margins []search.Margin) Table {
 	return t
 }
 
-// seen writes a pessimistic end, whose third digit is not reliable: with more only where the target
-// would not be told from it.
+// seen formats a pessimistic end with two digits, as its third is not reliable, and with more only where it would
+// look equal to the target.
 func seen(m search.Margin) string {
 	if text := rough(m.Figure, m.Value); m.Meets || text != rough(m.Figure, m.Bound) {
 		return text
@@ -187,7 +184,7 @@ func seen(m search.Margin) string {
 
 func holds(meets bool) string { return either(meets, "holds", "missed") }
 
-// named are the figures that tables of a plan name: calls, those of the targets, and what everybody asks.
+// named returns the figures in the tables of a plan: calls, the targets' figures, and the usual ones.
 func (v planView) named() []string {
 	names := []string{"calls_per_s"}
 	for _, t := range v.Targets {
@@ -196,12 +193,12 @@ func (v planView) named() []string {
 	return withAll(names, "false_reject_ratio", "admitted_vs_central")
 }
 
-// tradeOffs is a table of the named figures, but for the bound, which all of them keep or none is asked to.
+// tradeOffs returns a table of the named figures without the bound: either all policies keep it, or no target asks.
 func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 	names := slices.DeleteFunc(v.named(), func(name string) bool { return name == search.BoundFigure })
 	t := Table{Keys: 2}
 	t.head("target", "ttl")
-	var more []func(search.Policy) string // what some set
+	var more []func(search.Policy) string // settings that only some policies have
 	for _, field := range []struct {
 		name string
 		of   func(search.Policy) string

@@ -12,7 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// judge says the answer in plain words.
+// judge adds the verdicts of a plan.
 func (v planView) judge(d *Document) {
 	switch v.Verdict {
 	case search.Found:
@@ -73,7 +73,7 @@ func (v planView) judge(d *Document) {
 	}
 }
 
-// savings says what is better where leases save few calls.
+// savings advises another algorithm where leases save few calls.
 func (v planView) savings(d *Document) {
 	r, calls := v.RequestsPerS, v.Chosen.Figures.CallsPerS.Mean
 	each := things(Number(r), "call") + " per second"
@@ -92,11 +92,10 @@ func (v planView) savings(d *Document) {
 // A load below loadLow never meets a limit, and one above loadHigh is an attack or a mistake.
 const loadLow, loadHigh = 0.05, 20
 
-// absolute reports whether the target tolerates nothing, so that nothing is a part of it.
+// absolute reports whether the target tolerates nothing, so that a margin has no base.
 func absolute(m search.Margin) bool { return m.Bound == 0 || m.Op == ">=" && m.Bound == 1 }
 
-// excess says by how much more than the bound is admitted where that is no target: in the scenario,
-// and under the stress under which it is most.
+// excess adds the excess above the bound where the bound is no target: in the scenario, and under the worst stress.
 func (v planView) excess(d *Document) {
 	over := func(f *sim.Figures) float64 { return f.BoundExceededBy.Worst }
 	var by []string
@@ -130,7 +129,7 @@ func (v planView) meansMeet(c *search.Candidate) bool {
 
 func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 
-// needs says where the calls keep a shard of Redis too busy.
+// needs warns of calls that keep a shard of Redis too busy.
 func (v planView) needs(d *Document) {
 	if cpu, most := v.Chosen.Figures.RedisCPU.High, Percent(search.BusyMost); cpu > search.BusyMost {
 		d.say(Bad, "The busiest shard of Redis spends up to %.2g cores on them. That is too much (above %s): try more "+

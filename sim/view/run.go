@@ -12,18 +12,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Result is the report of one run with what a reader needs beside it.
+// Result is the report of one run, with the texts that a Document shows beside it.
 type Result struct {
-	Scenario   sim.Scenario // that was run
+	Scenario   sim.Scenario // the simulated scenario
 	Text       string       // of the scenario's file
 	Report     sim.Report
 	Command    string // the command line that repeats it
 	Thresholds []search.Threshold
-	// Describe is a line about an algorithm; nil where there is none.
+	// Describe returns a line about an algorithm. It may be nil.
 	Describe func(algorithm string) string
 }
 
-// bound names the bound that the audit held the limits to.
+// bound words the bound that the audit checked.
 func (r Result) bound() string {
 	limits := r.Scenario.Limits
 	windows, buckets := slices.ContainsFunc(limits, lease.Limit.Windowed), false
@@ -39,7 +39,7 @@ func (r Result) bound() string {
 	return "a bucket's " + boundText + ", or " + windowText
 }
 
-// kinds has text speak of a central limiter where not all limits are buckets.
+// kinds replaces "bucket" by "limiter" in text if a limit is no bucket.
 func (r Result) kinds(text string) string {
 	if !slices.ContainsFunc(r.Scenario.Limits, lease.Limit.Windowed) {
 		return text
@@ -47,7 +47,7 @@ func (r Result) kinds(text string) string {
 	return strings.ReplaceAll(text, centralText, "one central limiter")
 }
 
-// Run shows the report of a run. JSON is the report itself.
+// Run shows the report of a run. Its JSON is the report.
 func Run(r Result) Document {
 	d := r.document()
 	d.Sections = []Section{r.overTime()}
@@ -59,7 +59,7 @@ func Run(r Result) Document {
 	return d
 }
 
-// document makes the parts that a run and a comparison share.
+// document returns the parts that a run and a comparison share.
 func (r Result) document() Document {
 	rep, s := &r.Report, r.Scenario.Defaults()
 	reps := Number(float64(rep.Reps)) + either(r.interrupted(), fmt.Sprintf(" of %d", rep.RepsAsked), "")
@@ -86,10 +86,9 @@ func (r Result) document() Document {
 	return d
 }
 
-// headline has the five figures that most readers want first: is the limit used, how much is rejected
-// wrongly, is the promise kept, how often is Redis called, and how busy is it? Of several points each has
-// its least and its greatest mean, and the bound its worst values. requests are those per second, 0 where
-// they are not known.
+// headline returns the five figures that most readers look at first: use of the limit, wrong rejects, excess above the
+// bound, calls of Redis, and load of Redis. For several points it has the range of the means, and for the bound that
+// of the worst values. requests is the number of requests per second, 0 if unknown.
 func headline(central string, requests float64, points ...*sim.Figures) (five []Fact) {
 	if len(points) == 0 {
 		return nil
@@ -119,13 +118,13 @@ func headline(central string, requests float64, points ...*sim.Figures) (five []
 	return five
 }
 
-// offered is the load as it came: of what the tightest limit refills for all keys.
+// offered words the load as a multiple of the tightest limit's rate for all keys.
 func (r Result) offered(s sim.Scenario) string {
 	limit := r.limit() * (s.Duration - s.Warmup).Seconds()
 	return fmt.Sprintf("%.3g × the limit", r.Report.Offered.Mean/limit)
 }
 
-// limit is the rate of the tightest limit, of all keys together.
+// limit returns the rate of the tightest limit, for all keys together.
 func (r Result) limit() float64 {
 	rate := math.Inf(1)
 	for _, l := range r.Scenario.Limits {
@@ -134,7 +133,7 @@ func (r Result) limit() float64 {
 	return rate * float64(max(r.Scenario.Keys.Count, 1))
 }
 
-// targetFact is the target, and where that is not the one in force, that one.
+// targetFact words the target, with the target in force where that differs.
 func targetFact(s sim.Scenario) string {
 	given, inForce := s.Policy.Target, s.TargetInForce()
 	if given == 0 || given == inForce {
@@ -145,13 +144,13 @@ func targetFact(s sim.Scenario) string {
 
 func (r Result) interrupted() bool { return r.Report.Reps < r.Report.RepsAsked }
 
-// subtitle says in a line what was simulated.
+// subtitle describes the simulation in one line.
 func (r Result) subtitle(s sim.Scenario) string {
 	limits := make([]string, len(s.Limits))
 	for i, l := range s.Limits {
 		limits[i] = l.String()
 	}
-	var loads []string // each once: the groups' own, and the one that they share
+	var loads []string // each distinct workload of the groups
 	for _, g := range s.Groups {
 		w := &s.Workload
 		if g.Workload != nil {
@@ -168,7 +167,7 @@ func (r Result) subtitle(s sim.Scenario) string {
 		Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
 }
 
-// loadText names a workload, and its rate unless the answers decide that.
+// loadText names a workload with its rate. In a closed loop the answers decide the rate.
 func loadText(w *sim.Workload) string {
 	switch {
 	case w.Kind == sim.Replay:
@@ -181,11 +180,11 @@ func loadText(w *sim.Workload) string {
 	return fmt.Sprintf("%s at %s × the limit", w.Kind, Number(w.Load))
 }
 
-// deciding are the figures of the headline. Tables have them also where they are 0.
+// deciding lists the headline's figures. Tables show them even if they are 0.
 var deciding = []string{search.BoundFigure, "admitted_vs_central", "false_reject_ratio", "calls_per_s",
 	"redis_cpu"}
 
-// figures is the table of all figures. A text has no room for the worst values.
+// figures returns the table of all figures. The text omits the worst values.
 func (r Result) figures(d *Document) {
 	mean := either(r.Report.Reps < 2, ">value", ">mean ± "+Percent(r.Report.Confidence))
 	all := Table{Columns: []string{"figure", mean, "?>worst", "?>of seed", "what it is"}}
@@ -199,7 +198,7 @@ func (r Result) figures(d *Document) {
 		"the worst value of each; its seed and --reps 1 reproduce it.")
 }
 
-// ranges explains the ranges in the second column of a table, where there are any.
+// ranges explains the ranges in the second column of a table. It is empty without ranges.
 func (t *Table) ranges() string {
 	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return strings.Contains(row[1], "..") }) {
 		return ""
@@ -207,7 +206,7 @@ func (t *Table) ranges() string {
 	return "In parentheses: the range of the replications where an interval would promise too much. "
 }
 
-// classes is the table of what became of the groups with each headroom, if they differ.
+// classes returns the table of the groups by headroom, if their headrooms differ.
 func (r Result) classes(d *Document) {
 	if len(r.Report.Classes) == 0 {
 		return

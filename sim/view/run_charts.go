@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// overTime shows how the first replication went.
+// overTime adds charts of the first replication over time.
 func (r Result) overTime() Section {
 	s, rep := r.Report.Series, &r.Report
 	all := Section{

@@ -10,8 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Sweep shows a sweep of a scenario, whose file's text and whose command line stand at the end.
-// JSON is the report itself. The page has lines for one parameter that varies.
+// Sweep shows a sweep of a scenario. The scenario's text and the command line stand at the end. Its JSON is the
+// report. If one parameter varies, the page has charts.
 func Sweep(r search.SweepReport, text, command string) Document {
 	axes := make([]string, len(r.Axes))
 	for i, a := range r.Axes {
@@ -40,7 +40,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	return d
 }
 
-// delta explains the differences in a table, where it shows them.
+// delta explains the differences in a table that shows them.
 func (v sweepView) delta(t *Table, shown Shown) []string {
 	if shown == InBrief {
 		t = t.narrow()
@@ -60,11 +60,10 @@ func (v sweepView) delta(t *Table, shown Shown) []string {
 
 type sweepView struct{ *search.SweepReport }
 
-// sweepFigures are the figures of the table: those that the front trades, and the one that most readers want
-// beside them.
+// sweepFigures lists the figures of the table: the two that the front trades, and the use of the limit.
 var sweepFigures = []string{"false_reject_ratio", "calls_per_s", "admitted_vs_central"}
 
-// whyInvalid says of each point that cannot run why not.
+// whyInvalid adds the reason of each point that cannot run.
 func (v sweepView) whyInvalid() (notes []string) {
 	for i := range v.Points {
 		if p := &v.Points[i]; p.Invalid != "" {
@@ -74,11 +73,11 @@ func (v sweepView) whyInvalid() (notes []string) {
 	return notes
 }
 
-// targetPath is the field whose value may not be what is in force.
+// targetPath is the field whose value may differ from the target in force.
 const targetPath = "policy.target"
 
-// inForce returns the column and the name under which a table says which target is in force; ok where
-// it is another one than a value that is given, or is not the same for all.
+// inForce returns the column and the name for the target in force. ok is true if that differs from a given value or
+// between points.
 func (v sweepView) inForce() (behind int, name string, ok bool) {
 	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
 	for i := range v.Points {
@@ -91,7 +90,7 @@ func (v sweepView) inForce() (behind int, name string, ok bool) {
 	return k + 1, "in force", ok
 }
 
-// otherThanGiven reports whether the target that a point names is not the one in force.
+// otherThanGiven reports whether the target in force of a point differs from its given target.
 func (v sweepView) otherThanGiven(p *search.Point) bool {
 	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
 	if k < 0 || p.TargetInForce == "" {
@@ -101,7 +100,7 @@ func (v sweepView) otherThanGiven(p *search.Point) bool {
 	return err != nil || given.String() != p.TargetInForce
 }
 
-// table has a row for each point, with its figures as write has them.
+// table returns a table with a row for each point. write formats a figure.
 func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes)}
 	t.head(v.axisNames()...)
@@ -137,7 +136,7 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	return t
 }
 
-// axisNames are the parameters in the head of a table.
+// axisNames returns the parameters for the head of a table.
 func (v sweepView) axisNames() []string {
 	var paths []string
 	for _, a := range v.Axes {
@@ -146,7 +145,7 @@ func (v sweepView) axisNames() []string {
 	return shortest(paths...)
 }
 
-// figures are those of the points that ran.
+// figures returns the figures of the points that ran.
 func (v sweepView) figures() (all []*sim.Figures) {
 	for i := range v.Points {
 		if f := v.Points[i].Figures; f != nil {
@@ -156,8 +155,7 @@ func (v sweepView) figures() (all []*sim.Figures) {
 	return all
 }
 
-// difference writes a point's difference from the base, with its interval; in parentheses where it
-// may be luck.
+// difference formats a point's difference from the base with its interval, in parentheses if it may be luck.
 func (v sweepView) difference(p *search.Point, figure string, write func(string, sim.Figure) string) string {
 	d, ok := p.Differences[figure]
 	if !ok || p == &v.Points[0] {
@@ -168,7 +166,7 @@ func (v sweepView) difference(p *search.Point, figure string, write func(string,
 	return either(d.Certain() || d.Mean == 0, text, "("+text+")")
 }
 
-// judge says in words what the table shows.
+// judge adds the verdicts of a sweep.
 func (v sweepView) judge(d *Document) {
 	exceeded := 0
 	for _, p := range v.Points {

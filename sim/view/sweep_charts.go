@@ -10,10 +10,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// unknown is a figure of what did not run.
+// unknown stands for a figure of a point that did not run.
 var unknown = sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 
-// questions are those that the charts of a sweep answer, each by one figure.
+// questions maps each chart of a sweep to its question and its figure.
 var questions = []struct{ figure, question, unit string }{
 	{"false_reject_ratio", "How much is rejected wrongly, in percent?", "%"},
 	{"calls_per_s", "How many lease calls does the fleet make each second?", "calls/s"},
@@ -21,7 +21,8 @@ var questions = []struct{ figure, question, unit string }{
 	{search.BoundFigure, "By how many tokens is the bound exceeded?", "tokens"},
 }
 
-// charts draw figures over the values of the only parameter that varies: all, or those that a map lacks.
+// charts adds charts of figures over the values of the only parameter that varies: of all figures, or of those that
+// a map lacks.
 func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	s := Section{Title: "Over " + across.Path}
 	for _, q := range questions[:either(mapped, 2, len(questions))] {
@@ -45,12 +46,10 @@ func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	return s
 }
 
-// admissions is the map of a sweep: the percentage that each algorithm admits of what one central bucket would
-// have admitted. The columns are the values of the last parameter. The rows are the algorithms, at the values
-// of the parameters before it. Where those are of the leases' policy, which the other algorithms do not know,
-// each of these has one row, at their first values. A "!" follows each value that exceeds the bound. The end of
-// the row has the largest excess, because a few tokens matter less than a whole second bucket. A flat map is a
-// sentence.
+// admissions returns the map of a sweep: each algorithm's admissions in percent of one central bucket's. The last
+// parameter has a column for each value. Each algorithm has a row for the values of the other parameters. A rival has
+// one row where these are of the lease policy, which it does not have. A "!" follows a value that exceeds the bound,
+// and the end of the row has the largest excess. A flat map becomes a sentence.
 func (v sweepView) admissions() Section {
 	s := Section{Title: "How much is admitted, in % of what one central bucket admits?"}
 	last := len(v.Axes) - 1
@@ -102,7 +101,7 @@ func (v sweepView) admissions() Section {
 	return s
 }
 
-// rivals are the names of the other algorithms, of which each point that ran has the figures.
+// rivals returns the names of the rivals.
 func (v sweepView) rivals() (names []string) {
 	for i := range v.Points {
 		for k := range v.Points[i].Rivals {

@@ -8,13 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// Table is rows of text in columns. A column whose name begins with ">" is aligned to the right, as
-// numbers are; one whose name begins with "?" may be left out of a text that would be too wide. The
-// signs are not shown. A row may be shorter than the columns.
+// Table is a table of texts. ">" before a column's name aligns it to the right, as for numbers. "?" lets a text that
+// would be too wide omit the column. Neither sign is shown. A row may have fewer cells than the table has columns.
 type Table struct {
 	Columns []string
 	Rows    [][]string
-	Keys    int // columns that stand in front of each part of a table that is divided; 0 means 1
+	Keys    int // leading columns that each part of a divided table repeats; 0 means 1
 }
 
 // Add appends a row.
@@ -27,8 +26,7 @@ func (t *Table) head(names ...string) {
 	}
 }
 
-// shortest are the last parts of several paths, where those are enough to tell them apart, as the
-// paths stand above all.
+// shortest returns the last part of each path if these differ, and otherwise the paths.
 func shortest(paths ...string) (names []string) {
 	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
 	for _, a := range paths {
@@ -44,7 +42,7 @@ type Cell struct {
 	Right bool
 }
 
-// Cells are the head and then the rows, without what goes beyond the columns.
+// Cells returns the head and the rows, without cells beyond the last column.
 func (t *Table) Cells() [][]Cell {
 	cells := make([][]Cell, 1+len(t.Rows))
 	for k, name := range t.Columns {
@@ -59,9 +57,9 @@ func (t *Table) Cells() [][]Cell {
 	return cells
 }
 
-// String is the table as aligned text of at most 80 characters a line: two spaces between columns, a
-// line under the head, no blanks at the end of lines. A wider table loses the columns that may go, the
-// last ones first; then a text in the last column is broken; then the table is divided.
+// String returns the table as aligned text of at most 80 characters a line, with two spaces between columns and a line
+// under the head. A wider table first omits optional columns from the right, then breaks texts in the last column, and
+// is then divided.
 func (t *Table) String() string {
 	t = t.narrow()
 	if t.width() > lineMax {
@@ -76,10 +74,10 @@ func (t *Table) String() string {
 	return t.aligned(lineMax)
 }
 
-// roomMin is the least width to which a text is broken.
+// roomMin is the least width of a broken text.
 const roomMin = 24
 
-// narrow is t without as many of the columns that may go as it takes.
+// narrow returns t without as many optional columns as needed.
 func (t *Table) narrow() *Table {
 	for t.width() > lineMax {
 		k := len(t.Columns) - 1
@@ -94,7 +92,7 @@ func (t *Table) narrow() *Table {
 	return t
 }
 
-// pick is t with some of its columns.
+// pick returns t with some of its columns.
 func (t *Table) pick(keep func(column int) bool) *Table {
 	some := &Table{Keys: t.Keys}
 	for k, name := range t.Columns {
@@ -114,14 +112,14 @@ func (t *Table) pick(keep func(column int) bool) *Table {
 	return some
 }
 
-// divided is t as several tables below each other, with the key columns in front of each.
+// divided splits t into several tables, each with the key columns in front.
 func (t *Table) divided() string {
 	keys, widths := max(t.Keys, 1), t.widths()
 	front, widest := 0, slices.Max(widths[min(keys, len(widths)-1):])
 	for _, w := range widths[:min(keys, len(widths))] {
 		front += w + 2
 	}
-	if keys > 1 && front+widest > lineMax { // no room for the keys: the rows have numbers instead
+	if keys > 1 && front+widest > lineMax { // the keys do not fit: number the rows instead
 		return t.numbered().divided()
 	}
 	var parts []string
@@ -138,7 +136,7 @@ func (t *Table) divided() string {
 	return strings.Join(parts, "\n")
 }
 
-// numbered is t with the numbers of its rows as its only keys.
+// numbered returns t with row numbers as its only key column.
 func (t *Table) numbered() *Table {
 	n := &Table{Columns: append([]string{">#"}, t.Columns...)}
 	for i, row := range t.Rows {
@@ -165,7 +163,7 @@ func (t *Table) width() int {
 	return sum
 }
 
-// aligned is the table as text, whose last column is at most so wide.
+// aligned returns the table as text. room is the most width of the last column.
 func (t *Table) aligned(room int) string {
 	rows, widths := t.Cells(), t.widths()
 	last := len(widths) - 1
@@ -200,11 +198,11 @@ func (t *Table) aligned(room int) string {
 	return b.String()
 }
 
-// lineMax is how many characters a line of text has at most.
+// lineMax is the most characters of a line of text.
 const lineMax = 80
 
-// Wrap breaks longer lines of text at blanks, into lines of at most `most` characters. A longer word
-// stays whole. The lines made from one begin with the same blanks.
+// Wrap breaks lines of text at blanks, into lines of at most `most` characters. A longer word stays whole. The parts of
+// a line begin with the blanks of that line.
 func Wrap(text string, most int) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {

@@ -12,7 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// judge says what the report means beside its figures, in plain words: first whether the bound holds.
+// judge adds the verdicts of a run, first whether the bound holds.
 func (r Result) judge(d *Document, s sim.Scenario) {
 	rep, bound := &r.Report, r.bound()
 	if !rep.Charged.IsZero() || !rep.Refunded.IsZero() {
@@ -78,7 +78,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	}
 }
 
-// saturation says that Redis could not keep up, and what may help.
+// saturation warns if Redis could not keep up, with a remedy.
 func saturation(d *Document, f *sim.Figures) {
 	if search.Saturated(f.RedisCPU) {
 		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. Use "+
@@ -87,8 +87,7 @@ func saturation(d *Document, f *sim.Figures) {
 	}
 }
 
-// excuses are the settings of a scenario with which a fleet may exceed the bound although its
-// leases work as they should.
+// excuses returns the settings with which a fleet may exceed the bound although its leases work.
 func excuses(s sim.Scenario) (reasons []string) {
 	excuse := func(allows bool, reason string) {
 		if allows {
@@ -111,7 +110,7 @@ func excuses(s sim.Scenario) (reasons []string) {
 	return reasons
 }
 
-// windows says that a fleet has to settle for some sliding windows, where it has any.
+// windows words the sliding windows that must count. It is empty without sliding windows.
 func windows(s *sim.Scenario) string {
 	sliding := slices.ContainsFunc(s.Limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
 	return either(sliding, fmt.Sprintf(" and to show %d sliding windows after that", sim.WindowsEnough), "")

@@ -174,7 +174,7 @@ func (c *checker) routes(t Table) {
 			c.Add(path+".cost", route.Cost, costLeast)
 		}
 		if len(route.Rules) > rulesMax {
-			c.Add(path+".rules", route.Rules, "must have at most %d", rulesMax)
+			c.Add(path+".rules", route.Rules, "must have at most %d rules", rulesMax)
 		}
 		classes := 0
 		for i, name := range route.Rules {

@@ -178,7 +178,7 @@ func (all *Nodes) unlocked(f func()) {
 // unknown is the number of a node that stands for all nodes that are not found yet.
 const unknown = -1
 
-// key is the identity of a Store and the clock by which it is called.
+// key identifies a Store together with the clock of its calls.
 type key struct{ store, clock any }
 
 var watched = struct {

@@ -118,7 +118,7 @@ func inspectCommand() *cobra.Command {
 
 func number(n int64) string { return view.Number(float64(n)) }
 
-// bucketText is a bucket for people. refuses is why the server refuses lease calls.
+// bucketText describes a bucket for people. refuses is the error with which the server refuses lease calls.
 func bucketText(key string, v redisbucket.View, refuses error) string {
 	var out strings.Builder
 	fact := func(name, format string, args ...any) {

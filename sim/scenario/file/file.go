@@ -2,9 +2,9 @@
 //
 // Reading is strict: an unknown or repeated field, a missing unit, a wrong type or a value out of
 // bounds is an error that names file, line, column and field, and all errors of a file are reported
-// at once. A field is called as in package scenario, in snake case; a field that is not there has
-// its default. Quantities have units: 100ms, 1200/s, 0.5%, 50ppm, "1000/s burst 200"; only 0 may
-// stand alone as a duration. Template is an example with every field.
+// at once. Field names are those of package scenario in snake case. A missing field has its default.
+// Quantities have units: 100ms, 1200/s, 0.5%, 50ppm, "1000/s burst 200". Only a duration of 0 may omit
+// the unit. Template is an example with every field.
 //
 // A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by
 // the group's name: see Set and Paths.

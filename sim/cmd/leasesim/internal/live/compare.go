@@ -70,7 +70,7 @@ type Row struct {
 	Agrees    bool    `json:"agrees"`
 }
 
-// tolerance is how far a real figure may be from the simulated ones: by these parts of them, and by
+// tolerance is the allowed distance of a real figure from the simulated ones: the parts fewer and more of them, and
 // some in either direction.
 type tolerance struct {
 	fewer, more, some float64

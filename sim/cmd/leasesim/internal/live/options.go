@@ -82,8 +82,8 @@ func (o Options) Validate() error {
 // FromScenario returns the run of a scenario, with a key of its own and without a Redis. Fields that ask for
 // something that real processes cannot do have their defaults in it, and a note each. A run ignores the name,
 // the description, the number of replications and the rivals, and what it measures: network.round_trip and
-// the times of redis. The error wraps ErrUsage where no real processes can play the limit or the load, or where
-// the run is to be compared with a simulation and cannot be.
+// the times of redis. The error wraps ErrUsage if real processes cannot offer the load or keep
+// the limit, or if a requested comparison with a simulation is impossible.
 func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err error) {
 	o = Options{Scenario: s, Key: NewKey()}
 	s = s.Defaults()

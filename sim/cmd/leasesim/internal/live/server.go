@@ -158,9 +158,9 @@ func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 // silentFor is how long one try to reach a server may take.
 const silentFor = 3 * time.Second
 
-// newClient is a client for what --redis says: host:port of one server, or a URL as go-redis parses it, whose
-// scheme tells one server (redis, rediss, unix) from a cluster and from Sentinel (+cluster, +sentinel; rediss
-// for TLS). Errors do not repeat the address, which may hold a password.
+// newClient returns a client for the address in --redis: host:port of one server, or a URL of go-redis. The scheme
+// redis, rediss (TLS) or unix selects one server, and the suffix +cluster or +sentinel a cluster or Sentinel. Errors do
+// not repeat the address, which may hold a password.
 func newClient(address string) (rdb redis.UniversalClient, err error) {
 	redis.SetLogger(silent{})
 	if !strings.Contains(address, "://") {

@@ -43,7 +43,7 @@ type event struct {
 	Policy   *search.Policy `json:"policy,omitempty"`
 }
 
-// figure is one of the five figures, by the name of the reports.
+// figure is one of the five figures, under its name in reports.
 type figure struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
