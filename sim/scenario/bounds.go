@@ -4,15 +4,15 @@ import (
 	"time"
 )
 
-// DurationMax is the longest run, and the longest time that anything in it may take.
+// DurationMax is the longest run, and the largest duration in a scenario.
 const DurationMax = 30 * 24 * time.Hour
 
-// These and the bounds in the checks below keep a slip of the pen from a run that never ends or
-// does not fit memory.
+// These bounds, and those in the checks below, refuse typing errors that would make a run endless or too large for
+// memory.
 const (
 	processesMax = 100_000
-	meanMin      = time.Microsecond // of what repeats itself, so that simulated time goes on
+	meanMin      = time.Microsecond // shortest mean of recurring times, so that simulated time advances
 	offsetMax    = 100 * 365 * 24 * time.Hour
-	driftMax     = 1e6 // ppm; a clock that stands still, or runs twice as fast
+	driftMax     = 1e6 // ppm: the clock stands still, or runs twice as fast
 	alphaMax     = 100
 )

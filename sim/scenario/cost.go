@@ -9,16 +9,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// Cost is how many tokens a request takes, from Min to Max. Its text is "3", "uniform(1,5)" or
-// "pareto(1,500,1.3)". With a Shape the costs have a heavy tail, that of a Pareto distribution that
-// ends at Max (bounded Pareto): above what a limit ever admits there is nothing to simulate, and so
-// its mean exists for any Shape.
+// Cost is the distribution of the tokens that a request takes, from Min to Max. Its text is "3", "uniform(1,5)" or
+// "pareto(1,500,1.3)". With a Shape it is a bounded Pareto distribution, which ends at Max and so has a mean for any
+// Shape.
 type Cost struct {
 	Min, Max int64
 	Shape    float64 `json:",omitzero"` // 0 for a uniform cost
 }
 
-// costForm is a cost that is no number.
+// costForm matches a cost that is not a plain number.
 var costForm = regexp.MustCompile(`^(uniform|pareto)\(([^,]*),([^,]*?)(?:,([^,]*))?\)$`)
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -48,7 +47,7 @@ func (c *Cost) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// shapeMin is where (Min/Max)^Shape can still be told from 1 well enough to divide by what is left.
+// shapeMin bounds Shape so that 1 - (Min/Max)^Shape is precise enough to divide by.
 const shapeMin = 0.01
 
 // hasShape reports whether the tail can be drawn.
@@ -65,7 +64,7 @@ func (c Cost) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "uniform(%d,%d)", c.Min, c.Max), nil
 }
 
-// Sample is the cost of one request. A constant takes nothing from r.
+// Sample draws the cost of one request. A constant draws no number from r.
 func (c Cost) Sample(r *random.Stream) int64 {
 	switch {
 	case c.Max <= c.Min:
@@ -73,18 +72,18 @@ func (c Cost) Sample(r *random.Stream) int64 {
 	case c.Shape == 0:
 		return c.Min + r.Int64N(c.Max-c.Min+1)
 	}
-	// The share that costs more than x is ((Min/x)^Shape - (Min/Max)^Shape) by what that is for Min.
+	// The share of costs above x is ((Min/x)^Shape - (Min/Max)^Shape) / (1 - (Min/Max)^Shape).
 	above := 1 - float64(r.Float64()*(1-c.part(float64(c.Max))))
 	return whole(float64(float64(c.Min)*random.Pow(above, -1/c.Shape)), c.Min, c.Max)
 }
 
-// part is (Min/x)^Shape.
+// part returns (Min/x)^Shape.
 func (c Cost) part(x float64) float64 { return random.Pow(float64(c.Min)/x, c.Shape) }
 
-// meanExactly is how many costs Mean adds up one by one, before it takes the tail for continuous.
+// meanExactly is the number of costs that Mean adds up one by one. It integrates the rest.
 const meanExactly = 1000
 
-// Mean is the expected cost: Min, and the share of requests that cost at least k for each k above.
+// Mean returns the expected cost: Min plus, for each k above Min, the share of requests that cost k or more.
 func (c Cost) Mean() float64 {
 	if c.Shape == 0 || c.Max <= c.Min {
 		return float64(c.Min+c.Max) / 2
@@ -95,7 +94,7 @@ func (c Cost) Mean() float64 {
 	for k := c.Min + 1; k <= exactly; k++ {
 		mean += (c.part(float64(k)-0.5) - end) / (1 - end) // costs are rounded to the nearest
 	}
-	// The integral of the same from exactly to Max.
+	// The integral of the same share from exactly to Max.
 	from, to := float64(exactly), float64(c.Max)
 	if exactly == c.Max {
 		return mean

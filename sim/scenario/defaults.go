@@ -14,8 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Defaults is s with every zero field that has a default filled in, which fits what is given. A
-// group without a name is called by its place in Groups: group-0, group-1 and so on.
+// Defaults returns s with all defaults filled in. A default may depend on given fields. A group without a name is named
+// after its place in Groups: group-0, group-1 and so on.
 func (s Scenario) Defaults() Scenario {
 	fill(&s.Duration, s.lasts())
 	fill(&s.Seed, 1)
@@ -55,9 +55,9 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// lasts returns the default of Duration: the length of the traces and of the answer to the last request,
-// where there are only traces; or else 30 s, or as many sliding windows as have to count and some for the
-// fleet to settle; or twice the time until the last event if that is later.
+// lasts returns the default of Duration. If traces are the only load, it is their length and the time to answer the last
+// request. Otherwise it is the longest of 30 s, the sliding windows that must count with some to settle, and twice the
+// time until the last event.
 func (s *Scenario) lasts() time.Duration {
 	usual := 30 * time.Second
 	if length := s.played(); length > 0 {
@@ -68,7 +68,7 @@ func (s *Scenario) lasts() time.Duration {
 			usual = max(usual, 25*l.Per)
 		}
 	}
-	last := min(s.Warmup, DurationMax) + 1 // something is to follow it
+	last := min(s.Warmup, DurationMax) + 1 // the run must not end with the warm-up
 	see := func(at time.Duration) { last = max(last, at) }
 	begins := func(w *Workload) {
 		switch {
@@ -99,8 +99,8 @@ func (s *Scenario) lasts() time.Duration {
 	return 2 * min(last, DurationMax/2)
 }
 
-// played returns how long it takes to play all traces once, until the last request is answered; 0 where there
-// is other load, and where one is repeated.
+// played returns how long it takes to play all traces once, until the last answer. It is 0 with other load or a repeated
+// trace.
 func (s *Scenario) played() (length time.Duration) {
 	all := []*Workload{&s.Workload}
 	for _, g := range s.Groups {
@@ -123,7 +123,7 @@ func (s *Scenario) played() (length time.Duration) {
 	return length
 }
 
-// nameAt is the name of the i-th group, which has none: none that another one has.
+// nameAt returns a name for the i-th group, which has none. No other group has that name.
 func nameAt(i int, groups []Group) (name string) {
 	for n := i; ; n += len(groups) {
 		name = fmt.Sprintf("group-%d", n)
@@ -133,10 +133,10 @@ func nameAt(i int, groups []Group) (name string) {
 	}
 }
 
-// The defaults of Workload.Every and Workload.Deadline.
+// Defaults of Workload.Every and Workload.Deadline.
 const everyDefault, deadlineDefault = 500 * time.Millisecond, time.Second
 
-// atBoundaries is w with what Boundary means where it says nothing.
+// atBoundaries returns w with the defaults of Boundary.
 func (s *Scenario) atBoundaries(w Workload) Workload {
 	if w.Kind != Boundary {
 		return w
@@ -149,7 +149,7 @@ func (s *Scenario) atBoundaries(w Workload) Workload {
 	return w
 }
 
-// Defaults is w with every zero field that has a default filled in, for a run of that duration.
+// Defaults returns w with all defaults filled in, for a run of the given duration.
 func (w Workload) Defaults(duration time.Duration) Workload {
 	fill(&w.Kind, Poisson)
 	fill(&w.Verb, VerbAllow)
@@ -197,7 +197,7 @@ func (s Scenario) Hash() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// RateOf is the requests per second of all processes that w is for.
+// RateOf returns the requests per second of all processes with workload w.
 func (s *Scenario) RateOf(w *Workload) float64 {
 	if w.Rate > 0 {
 		return float64(w.Rate)
@@ -213,11 +213,11 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 	return w.Load * least * float64(s.Keys.Count) / cost
 }
 
-// Reserves reports whether w's requests settle later what they cost.
+// Reserves reports whether w's requests reserve tokens and settle the actual cost later.
 func (w *Workload) Reserves() bool { return !w.Actual.IsZero() || w.Cancelled > 0 }
 
-// FieldName returns a field's name in scenario files and in paths: its Go name in snake case.
-// TTL is ttl, RoundTrip is round_trip; Per of a limit is period.
+// FieldName returns a field's name in scenario files and in paths: the Go name in snake case. TTL is ttl, RoundTrip is
+// round_trip. Per of a limit is period.
 func FieldName(goName string) string {
 	if goName == "Per" {
 		return "period"

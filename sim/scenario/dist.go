@@ -22,7 +22,7 @@ const (
 	DistPareto    DistKind = "pareto"    // minimum P, shape Q
 )
 
-// distRules say what must hold of the parameters of each distribution.
+// distRules lists the rules for the parameters of each distribution.
 var distRules = map[DistKind]struct {
 	holds func(p, q float64) bool
 	must  string
@@ -37,16 +37,16 @@ var distRules = map[DistKind]struct {
 		"have a positive minimum and a shape above 1, or it has no mean"},
 }
 
-// Dist is a distribution with its two parameters. Their unit is that of the type around it.
+// Dist is a distribution with two parameters. The type around it defines their unit.
 type Dist struct {
 	Kind DistKind
 	P, Q float64
 }
 
-// IsZero reports whether nothing was said.
+// IsZero reports whether d is the zero value.
 func (d Dist) IsZero() bool { return d == Dist{} }
 
-// check demands the rule of d's kind. The text is d's.
+// check returns an error if d breaks the rule of its kind. text is d's text.
 func (d Dist) check(text string) error {
 	if rule := distRules[d.Kind]; !rule.holds(d.P, d.Q) {
 		return bad(text, "must %s", rule.must)
@@ -87,8 +87,7 @@ func (d *TokenDist) UnmarshalText(text []byte) error { return inTokens.parse(str
 // MarshalText implements encoding.TextMarshaler.
 func (d TokenDist) MarshalText() ([]byte, error) { return inTokens.format(d.Dist), nil }
 
-// Constantly is the distribution of one value, also of 0, for which the zero DurationDist would mean a
-// default.
+// Constantly returns the distribution of one value. Constantly(0) is not the zero DurationDist, which means a default.
 func Constantly(d time.Duration) DurationDist {
 	if d == 0 {
 		return DurationDist{Dist{Kind: DistUniform}}
@@ -103,7 +102,7 @@ type unit struct {
 	text    func(float64) string
 }
 
-// distMax keeps a parameter away from where the nearest double is no longer a time.Duration.
+// distMax is the largest parameter whose nearest double fits in a time.Duration.
 const distMax = 250 * 365 * 24 * time.Hour
 
 var (
@@ -126,7 +125,7 @@ func readDuration(s string) (float64, error) {
 
 func readPPM(s string) (float64, error) { return numberOf(s, "ppm", "a drift is like 50ppm") }
 
-// parameters are the units of the parameters of a kind of distribution in u.
+// parameters returns the units of the parameters of a kind of distribution of u.
 func (u unit) parameters(kind DistKind) []unit {
 	switch kind {
 	case DistConstant, DistExp:
@@ -137,7 +136,7 @@ func (u unit) parameters(kind DistKind) []unit {
 	return []unit{u, u}
 }
 
-// parse reads a distribution whose quantity is in u. An error leaves into as it is.
+// parse reads a distribution of quantities in u. On an error, into does not change.
 func (u unit) parse(s string, into *Dist) error {
 	var d Dist
 	texts := []string{s}
@@ -180,11 +179,11 @@ func (u unit) format(d Dist) []byte {
 // normal99 is the 99th percentile of the normal distribution with mean 0 and standard deviation 1.
 const normal99 = 2.3263478740408408
 
-// sigma is the standard deviation of a lognormal variable's logarithm: P is its median, e^mu, and Q
-// its 99th percentile, e^(mu + sigma z) with z that of the normal distribution.
+// sigma returns the standard deviation of a lognormal variable's logarithm. P is the median e^mu, and Q the 99th
+// percentile e^(mu + sigma*z), with z the 99th percentile of the normal distribution.
 func (d Dist) sigma() float64 { return random.Log(d.Q/d.P) / normal99 }
 
-// Draw draws one value. d must be valid; a constant takes nothing from r.
+// Draw draws one value. d must be valid. A constant draws no number from r.
 func (d Dist) Draw(r *random.Stream) float64 {
 	switch d.Kind {
 	case DistUniform:
@@ -214,28 +213,28 @@ func (d Dist) Mean() float64 {
 	return d.P
 }
 
-// Sample is one duration in nanoseconds, cut off at 0 and at DurationMax. So the mean of a normal
-// distribution that reaches below 0 is above Mean.
+// Sample draws a duration in nanoseconds, at least 0 and at most DurationMax. So samples of a normal distribution that
+// reaches below 0 have a mean above Mean.
 func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }
 
-// tokensMax is the most that a request may turn out to cost.
+// tokensMax is the largest actual cost of a request.
 const tokensMax = 1_000_000_000
 
-// Sample is a whole number of tokens, cut off at 0 and at a billion.
+// Sample draws a whole number of tokens, from 0 to tokensMax.
 func (d TokenDist) Sample(r *random.Stream) int64 { return whole(d.Draw(r), 0, tokensMax) }
 
-// Draw is the error of one process's clock: offset in nanoseconds, drift in parts per million. Both
-// are cut off at the bounds of Validate.
+// Draw draws the error of one process's clock: the offset in nanoseconds, the drift in parts per million. Both stay
+// within the bounds of Validate.
 func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	offset = whole(c.Offset.around().Draw(r), -int64(offsetMax), int64(offsetMax))
 	driftPPM = whole(c.Drift.around().Draw(r), 1-int64(driftMax), int64(driftMax)-1)
 	return offset, driftPPM
 }
 
-// around returns what a distribution means for a clock: a constant is the bound of a uniform one,
-// which takes a number even where it is 0, so that a change of the offset does not change the drift.
+// around returns the distribution that d means for a clock: a constant d means uniform in [-d, d]. It draws a number
+// even for 0, so that a change of the offset does not change the drift.
 func (d Dist) around() Dist {
 	if d.Kind == DistConstant {
 		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}
@@ -243,7 +242,7 @@ func (d Dist) around() Dist {
 	return d
 }
 
-// whole is the integer next to x in [low, high].
+// whole rounds x to an integer in [low, high].
 func whole(x float64, low, high int64) int64 {
 	return int64(math.Round(min(max(x, float64(low)), float64(high))))
 }

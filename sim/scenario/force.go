@@ -6,10 +6,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// TargetInForce is how long the leases of a key are meant to last, where s has its defaults: what
-// the limits leave of the target (Policy.TargetFor), or what a fleet as large as this has in its
-// place, up to half of a TTL that is set. Where there are many keys, and it is not known how many
-// processes use each, the latter is left out.
+// TargetInForce returns the intended length of a key's leases. The limits may shorten policy.target
+// (Policy.TargetFor). A large fleet has longer leases, up to half of a TTL that is set; with many keys this is left out,
+// as the number of processes per key is unknown. s must have its defaults.
 func (s Scenario) TargetInForce() time.Duration {
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
 	if s.Keys.Count > 1 {
@@ -32,11 +31,11 @@ func (s Scenario) TTLInForce() time.Duration {
 	return max(ttl, 4*s.TargetInForce())
 }
 
-// FleetTarget is the target that leases of a large fleet have for the sake of its budget of calls,
-// whatever shorter one is configured; 0 where the fleet is small.
+// FleetTarget returns the target that the budget of calls imposes on a large fleet, even if a shorter one is
+// configured. It is 0 for a small fleet.
 func (s Scenario) FleetTarget() time.Duration {
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
-	// With a budget that is set, the longer leases that save calls by default are left out.
+	// An explicit budget excludes the longer leases that save calls by default.
 	config.CallsPerSecond = config.CallBudget()
 	if inForce := protocol.TargetInForce(&config, s.holders()); inForce > config.Target {
 		return inForce
@@ -44,7 +43,7 @@ func (s Scenario) FleetTarget() time.Duration {
 	return 0
 }
 
-// holders is how many processes ask for tokens of one bucket.
+// holders returns the number of processes that use one bucket.
 func (s Scenario) holders() float64 {
 	n := 0
 	for _, g := range s.Groups {

@@ -24,12 +24,12 @@ func number(s string) (float64, error) {
 		return 0, bad(s, "is not a number")
 	}
 	if x == 0 {
-		return 0, nil // and not -0, which is equal but has another text and so another hash
+		return 0, nil // -0 has another text, and so another hash
 	}
 	return x, nil
 }
 
-// numberOf is a number with its unit. An error about the unit says what the quantity is like.
+// numberOf reads a number with its unit. An error about the unit has an example of the quantity.
 func numberOf(s, unit, like string) (float64, error) {
 	count, ok := strings.CutSuffix(s, unit)
 	if !ok {
@@ -38,7 +38,7 @@ func numberOf(s, unit, like string) (float64, error) {
 	return number(count)
 }
 
-// Rate is requests per second. Its text has a unit: "1200/s", "90/m", "5000/h".
+// Rate is a number of requests per second. Its text has a unit: "1200/s", "90/m", "5000/h".
 type Rate float64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -64,7 +64,7 @@ func (r Rate) MarshalText() ([]byte, error) {
 	return []byte(strconv.FormatFloat(float64(r), 'g', -1, 64) + "/s"), nil
 }
 
-// Ratio is a part of one. Its text is in percent: "0.5%".
+// Ratio is a number from 0 to 1 as a rule. Its text is in percent: "0.5%".
 type Ratio float64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -77,8 +77,8 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	if x < 0 || x > 100 {
 		return bad(s, "must be 0%% to 100%%")
 	}
-	// A text of MarshalText's has no exponent. Moving its point rounds once, where a division would
-	// round again, so that it reads back as the same Ratio.
+	// Texts of MarshalText have no exponent. Move the decimal point instead of dividing, which would round
+	// twice: the text then reads back as the same Ratio.
 	if moved, err := number(strings.TrimSuffix(s, "%") + "e-2"); err == nil {
 		*r = Ratio(moved)
 	} else {
@@ -87,7 +87,7 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText implements encoding.TextMarshaler. The text has every digit that tells r from its neighbours.
+// MarshalText implements encoding.TextMarshaler. The text reads back as the same Ratio.
 func (r Ratio) MarshalText() ([]byte, error) {
 	text := strconv.FormatFloat(float64(r), 'g', -1, 64)
 	if x, ok := new(big.Rat).SetString(text); ok { // else it is not finite, which Validate refuses

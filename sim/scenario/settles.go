@@ -9,14 +9,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Settles is how long a fleet takes to build its stock, at most the whole run, where s has its
-// defaults: a bucket's burst is spent, and leases are taken, given back and expire until they hold
-// as much as the load needs.
+// Settles returns how long a fleet takes to build its stock, at most the whole run: the burst is spent, and leases are
+// taken, given back and expire until they hold as much as the load needs. s must have its defaults.
 func (s Scenario) Settles() time.Duration { return min(s.Settling(), s.Duration) }
 
-// Stockable is how many tokens the buckets and leases of s can hold, or have on their way, in all, and for
-// how many requests wait in line before a central bucket: what a fleet may reject once, while it starts, and
-// again when it grows.
+// Stockable returns the most tokens that a fleet may reject once while it starts, and again when it grows: the tokens in
+// all buckets and leases, those under way, and those for which requests wait in line at a central bucket.
 func (s Scenario) Stockable() int64 {
 	config, least, line := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1), time.Duration(0)
 	for _, w := range s.workloads() {
@@ -37,16 +35,14 @@ func (s Scenario) Stockable() int64 {
 	return int64(min(least*float64(starts)*float64(max(1, s.Keys.Count)), math.MaxInt64/2))
 }
 
-// Disturbance makes a fleet build its stock once more: a fault, from which it recovers when that is
-// over, or growth.
+// Disturbance is a fault or a growth of the fleet. Afterwards the fleet builds its stock again.
 type Disturbance struct {
 	From, Until time.Duration
 	Fault       bool
 }
 
-// Disturbances are those of s, the first one first: the faults of Redis and of the network,
-// processes that are stopped or killed at a named time, and processes that are added. A flash is
-// none: how often it comes belongs to the load, and what it costs to the ratio.
+// Disturbances returns the disturbances of s in order of time: faults of Redis and of the network, processes stopped or
+// killed at a given time, and added processes. A flash is part of the load and no disturbance.
 func (s Scenario) Disturbances() (all []Disturbance) {
 	fault := func(at, lasts time.Duration) { all = append(all, Disturbance{at, at + lasts, true}) }
 	for _, f := range s.Redis.Faults {
@@ -75,7 +71,7 @@ func (s Scenario) Disturbances() (all []Disturbance) {
 	return all
 }
 
-// Window is the longest sliding window or calendar period of the limits; 0 where there is none.
+// Window returns the longest sliding window or calendar period of the limits, or 0.
 func (s Scenario) Window() (longest time.Duration) {
 	for _, l := range s.Limits {
 		if l.Windowed() {
@@ -85,14 +81,14 @@ func (s Scenario) Window() (longest time.Duration) {
 	return longest
 }
 
-// WindowsEnough is how many sliding windows must count. In each one a fleet whose leases report late begins a
-// little later than one central bucket does, which shows only when that has added up to more than the pause
-// in a window. A calendar's boundaries are everybody's.
+// WindowsEnough is the number of sliding windows that a run must count. With each window a fleet falls behind a central
+// bucket a little, as its leases report late. This shows only after many windows. Calendar periods begin at the same
+// time for both.
 const WindowsEnough = 20
 
-// Enough is how long a run must last, in whole seconds, for half of what counts after the last disturbance to
-// be settled, and enough windows of it: 0 where that holds for what counts before the first, between two or
-// after the last one, and where the load changes at times of its own.
+// Enough returns how long a run must last, in whole seconds, so that half of the counted time after the last disturbance
+// is settled and covers enough windows. It is 0 if some counted time before, between or after disturbances suffices,
+// and if the load changes at given times.
 func (s Scenario) Enough() time.Duration {
 	if !s.steady() {
 		return 0
@@ -115,8 +111,7 @@ func (s Scenario) Enough() time.Duration {
 	return (needed + time.Second - 1).Truncate(time.Second)
 }
 
-// Stationary reports whether a shorter run of s shows the same as a longer one: nothing happens at
-// a time of its own.
+// Stationary reports whether a shorter run of s shows the same as a longer one, because nothing happens at a given time.
 func (s Scenario) Stationary() bool {
 	for _, g := range s.Groups {
 		if len(g.Scale) > 0 {
@@ -126,14 +121,14 @@ func (s Scenario) Stationary() bool {
 	return s.steady() && len(s.Network.Partitions) == 0 && len(s.Redis.Faults) == 0
 }
 
-// steady reports whether the load of no group changes at a time of its own.
+// steady reports whether no load changes at a given time.
 func (s Scenario) steady() bool {
 	return !slices.ContainsFunc(s.workloads(), func(w *Workload) bool {
 		return w.Kind == Diurnal || w.Kind == Flash || w.Kind == Replay
 	})
 }
 
-// workloads are those of all groups.
+// workloads returns the workloads of all groups.
 func (s *Scenario) workloads() []*Workload {
 	all := []*Workload{&s.Workload}
 	for _, g := range s.Groups {
@@ -144,8 +139,8 @@ func (s *Scenario) workloads() []*Workload {
 	return all
 }
 
-// Settling is how long a fleet takes to settle, however long the run is. A bucket fills, or its burst and the
-// line of those that wait are spent, which takes burst/(load - 1) above the limit; then leases live some
+// Settling returns how long a fleet takes to settle, whatever the length of the run. First a bucket fills, or, above the
+// limit, its burst and the line of waiting requests are spent, which takes burst/(load - 1). Then leases live a few
 // times.
 func (s Scenario) Settling() time.Duration {
 	const lives = 12
@@ -167,8 +162,8 @@ func (s Scenario) Settling() time.Duration {
 	return time.Duration(min(fills, DurationMax.Seconds()) * 1e9)
 }
 
-// spends is how many seconds a stock of tokens takes to be spent, or to show that it is not, by requests for
-// that many tokens a second. Near the rate chance decides: a sum of costs strays like a random walk.
+// spends returns the seconds in which requests for tokens per second spend a stock of tokens, or show that they do not.
+// Near the rate chance decides: the sum of the costs is a random walk.
 func spends(stock, rate, tokens, cost float64) float64 {
 	away, walk := tokens-rate, stock*stock/(rate*cost)
 	if away > 0 {
@@ -178,8 +173,8 @@ func spends(stock, rate, tokens, cost float64) float64 {
 	return min(walk, rate*cost/(away*away))
 }
 
-// Load is how many times its limit the most popular key is asked for; +Inf where an adversary asks, and 0
-// where a trace does.
+// Load returns the demand for the most popular key as a multiple of its limit. It is +Inf for an adversary, and 0 for a
+// trace.
 func (s Scenario) Load() float64 {
 	least := math.Inf(1)
 	for _, l := range s.Limits {
@@ -188,7 +183,7 @@ func (s Scenario) Load() float64 {
 	return s.hottest() / least
 }
 
-// TopShare is the most popular key's part of the load.
+// TopShare returns the most popular key's part of the load.
 func (s Scenario) TopShare() float64 {
 	if s.Keys.Zipf == 0 {
 		return 1 / float64(max(1, s.Keys.Count))
@@ -200,7 +195,7 @@ func (s Scenario) TopShare() float64 {
 	return 1 / all
 }
 
-// hottest is how many tokens of the most popular key are asked for each second.
+// hottest returns the demand for the most popular key, in tokens per second.
 func (s Scenario) hottest() float64 {
 	if len(s.Limits) == 0 {
 		return 0
@@ -209,14 +204,13 @@ func (s Scenario) hottest() float64 {
 	return tokens * s.TopShare()
 }
 
-// RequestsPerS is how many requests there are each second. Those of an adversary are as many as the limits
-// allow.
+// RequestsPerS returns the number of requests per second. An adversary makes as many as the limits allow.
 func (s Scenario) RequestsPerS() float64 {
 	requests, _ := s.asked()
 	return requests
 }
 
-// asked is how many requests there are each second, and for how many tokens.
+// asked returns the requests per second, and the tokens per second that they ask for.
 func (s Scenario) asked() (requests, tokens float64) {
 	shared, processes := false, 0
 	add := func(w *Workload, processes int) {

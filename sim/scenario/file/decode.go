@@ -18,7 +18,7 @@ type decoder struct{ *yamlfile.Reader }
 
 func newDecoder(file string) decoder { return decoder{format.NewReader(file, ErrInvalid)} }
 
-// err joins the mistakes in the order of their places.
+// err joins all errors in the order of their places.
 func (d decoder) err() error {
 	var all []error
 	for _, p := range d.Problems() {
@@ -27,8 +27,8 @@ func (d decoder) err() error {
 	return errors.Join(all...)
 }
 
-// validate adds the violations that Scenario.Validate finds. It leaves out those in fields that could
-// not be read: such a field has its default now, and no other field can be compared with it.
+// validate adds the violations that Scenario.Validate finds, except in fields that could not be read: such a field has
+// its default now.
 func (d decoder) validate(s scenario.Scenario) {
 	err := s.Validate()
 	if !d.Complete() {
@@ -41,9 +41,9 @@ func (d decoder) validate(s scenario.Scenario) {
 	}
 }
 
-// keepZeros refuses a given zero where the zero value of its field means a default: a sweep over the
-// field would show the figures of the default in the row of 0. A distribution is kept, as one that
-// draws nothing but zero. It notes all given zeros in s.
+// keepZeros refuses an explicit zero in a field whose zero value means a default: a sweep would show the default's
+// figures in the row of 0. An explicit zero of a distribution becomes a distribution that draws zeros. keepZeros lists
+// all explicit zeros in s.
 func (d decoder) keepZeros(s *scenario.Scenario) {
 	const meansDefault = "is %s, which means its default here: %s; leave it out, or give another value"
 	root, filled := reflect.ValueOf(s).Elem(), reflect.ValueOf(s.Defaults())
@@ -73,7 +73,7 @@ func (d decoder) keepZeros(s *scenario.Scenario) {
 	}
 }
 
-// forgetZeros forgets the zeros at and below path, which an assignment replaces.
+// forgetZeros removes the explicit zeros at and below path, which an assignment replaces.
 func (d decoder) forgetZeros(path string) {
 	maps.DeleteFunc(d.Zeros, func(zero string, _ yamlfile.Place) bool {
 		below, ok := strings.CutPrefix(zero, path)
@@ -81,7 +81,7 @@ func (d decoder) forgetZeros(path string) {
 	})
 }
 
-// policyDefaults describe the defaults of lease.Policy that depend on other fields.
+// policyDefaults describes the defaults of lease.Policy that depend on other fields.
 var policyDefaults = map[string]string{
 	"policy.target": "100ms, or less where the burst is small", "policy.ttl": "4 targets, or 2 call timeouts",
 	"policy.min_batch": "1", "policy.weight": "1",

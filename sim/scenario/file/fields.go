@@ -45,7 +45,7 @@ var format = &yamlfile.Format{
 	},
 }
 
-// scalarText is the text of v in a file. A value that is none of its type's words is its number.
+// scalarText returns the text of v in a file. A value without a word in its type is written as a number.
 func scalarText(v reflect.Value) string {
 	if list := format.Words[v.Type()]; list != nil {
 		if n := v.Int(); n >= 0 && n < int64(len(list)) {
@@ -67,9 +67,9 @@ func scalarText(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// Marshal writes a scenario as YAML: the fields that are not zero, in the order of scenario.Scenario. Parse
-// reads it back as an equal Scenario if s is valid and its traces are in the files that it names. A trace
-// without a file cannot be written, nor can a text that is not UTF-8; the error wraps ErrInvalid.
+// Marshal writes the non-zero fields of a scenario as YAML, in the order of scenario.Scenario. Parse reads an equal
+// Scenario if s is valid and its traces are in the files that it names. A trace without a file or a text that is not
+// UTF-8 is an error that wraps ErrInvalid.
 func Marshal(s scenario.Scenario) ([]byte, error) {
 	for _, g := range append(slices.Clip(s.Groups), scenario.Group{Workload: &s.Workload}) {
 		if w := g.Workload; w != nil && w.Trace != nil && w.File == "" {
@@ -89,7 +89,7 @@ func marshal(v reflect.Value, style yaml.Style) ([]byte, error) {
 	return yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
 }
 
-// nodeOf is v as a file has it. Of what no file can say, err is set.
+// nodeOf returns v as a YAML node. It sets err for values that no file can hold.
 func nodeOf(v reflect.Value, err *error) *yaml.Node {
 	switch {
 	case format.IsScalar(v.Type()):
@@ -128,7 +128,7 @@ func scalarNode(v reflect.Value, err *error) *yaml.Node {
 	return n
 }
 
-// inOneLine is v as a file has it, in YAML's flow style; nothing of a list that no file can have.
+// inOneLine returns v in YAML's flow style, and nothing for a list that no file can hold.
 func inOneLine(v reflect.Value) string {
 	if format.IsScalar(v.Type()) {
 		return scalarText(v)

@@ -28,7 +28,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
 )
 
-// ErrInvalid is wrapped by every error about what a scenario file, an assignment or a path says.
+// ErrInvalid is wrapped by every error about the text of a scenario file, an assignment or a path.
 var ErrInvalid = errors.New("file: invalid scenario")
 
 // Load reads the scenario in a file, on standard input for "-", or the built-in example NAME for "example:NAME".
@@ -55,10 +55,9 @@ func Load(path string) (scenario.Scenario, error) {
 	return Parse(path, text)
 }
 
-// Parse reads a scenario. The name of its file is for errors, and the traces that the scenario
-// replays are looked for in that file's folder. The result is valid (Scenario.Validate), but has no
-// defaults filled in. The error joins one for each thing that is wrong, in the order of lines; each
-// wraps ErrInvalid, and what Validate says where it objects.
+// Parse reads a scenario. name is the file's name, for errors; traces are read from that file's folder. The result is
+// valid (Scenario.Validate) and has no defaults filled in. The error joins one error per fault, in the order of lines.
+// Each wraps ErrInvalid, and a violation its error of Validate.
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario
@@ -73,8 +72,8 @@ func Parse(name string, text []byte) (scenario.Scenario, error) {
 	return s, nil
 }
 
-// loadTraces reads the traces that workloads of s name and that are not there yet, each beside the
-// scenario's file. It changes nothing that a copy of s shares.
+// loadTraces reads the missing traces of the workloads of s, relative to the scenario's file. Copies of s do not
+// change.
 func (d decoder) loadTraces(s *scenario.Scenario) {
 	d.loadTrace("workload", &s.Workload)
 	s.Groups = slices.Clone(s.Groups)
@@ -120,20 +119,20 @@ var exampleFiles embed.FS
 //go:embed template.yaml
 var template string
 
-// exampleOrder is from what most fleets look like to what few do.
+// exampleOrder lists the examples, the most usual fleets first.
 var exampleOrder = []string{
 	"steady-fleet", "flash-sale", "noisy-neighbours", "small-burst", "multi-limit-tenants", "redis-failover",
 	"shadow-rollout", "window-boundary", "clock-skew", "priorities", "reservations", "real-processes",
 	"fleet-of-10000",
 }
 
-// Example is a scenario that ships with this package; Load takes its name after "example:".
+// Example is a built-in scenario. Load takes its name after "example:".
 type Example struct {
 	Name, Description string
 	Text              []byte // the commented file
 }
 
-// Examples are the built-in scenarios, simple ones first.
+// Examples returns the built-in scenarios, the most usual fleets first.
 func Examples() (all []Example) {
 	for _, name := range exampleOrder {
 		s, err := Load("example:" + name)
@@ -150,6 +149,6 @@ func exampleText(name string) []byte {
 	return text
 }
 
-// Template is a commented scenario with every field. Those that few users set are commented out with
-// their defaults: a line that begins with # and then no space is a field.
+// Template is a commented scenario with every field. Fields that few users set are commented out with their defaults, in
+// lines that begin with # and no space.
 func Template() []byte { return []byte(template) }

@@ -11,21 +11,20 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Paths returns all paths that Set takes, in the order of scenario.Scenario, with [] for the elements
-// of a list: policy.target, limits, limits[], groups, groups[].count. A section as a whole, such as
-// redis, may be set too, but is not listed.
+// Paths returns the paths that Set takes, in the order of scenario.Scenario, with [] for the elements of a list:
+// policy.target, limits, limits[], groups, groups[].count. It does not list whole sections, such as redis, which Set
+// takes too.
 func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenario]()) }
 
 // Set changes fields, in order: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
 // groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate: 5/s}". The
-// value is the text that a file would have after the colon; a section or a list is replaced as a whole. Where
-// the scenario has no groups, groups[0] and groups.all are the one that Defaults gives it. A group's clock or
-// workload that is not there begins with all fields zero, as in a file.
+// value is the text after the colon in a file. A section or a list is replaced as a whole. In a scenario without
+// groups, groups[0] and groups.all name the group that Defaults adds. A missing clock or workload of a group
+// begins with all fields zero, as in a file.
 //
-// The trace of a workload.file is read at once, relative to the working folder. The result is not validated,
-// because several calls may be needed to make it valid; but a zero that would mean a default after all of the
-// assignments is an error, also one that s was given before. After an error s is as it was; what s pointed to
-// before is never changed, so that copies of a Scenario are independent.
+// Set reads the trace of a workload.file at once, relative to the working folder. It does not validate the
+// result, because a valid scenario may take several calls. But an explicit zero that would mean a default is an
+// error, also one that s had before. After an error s is unchanged. Copies of s never change.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
 	for _, path := range s.Zeros {
@@ -60,9 +59,8 @@ var (
 	quoted     = regexp.MustCompile(`^\s*["']`)
 )
 
-// assign reads text into what the parts of a path lead to from v, which is at path. It copies the
-// lists and sections that it passes, so that no other scenario is changed with them, and makes what
-// is missing: a group's clock or workload, the one group.
+// assign reads text into the field that parts lead to from v, which is at path. It copies lists and sections on the way,
+// so that no other scenario changes, and adds missing ones: a group's clock or workload, the one group.
 func (d decoder) assign(path string, parts []string, text string, v reflect.Value) {
 	if len(parts) == 0 {
 		v.SetZero()
@@ -107,7 +105,7 @@ func (d decoder) assign(path string, parts []string, text string, v reflect.Valu
 	}
 }
 
-// element finds an element of a list, by its number, or a group by its name; -1 after an error.
+// element finds an element of a list by its number, or a group by its name. It returns -1 after an error.
 func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) int {
 	v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
 	groups, isGroups := reflect.TypeAssert[*[]scenario.Group](v.Addr())
@@ -137,12 +135,12 @@ func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) in
 	return i
 }
 
-// Difference is a field, and its values in two scenarios as a file has them, a list in one line. A
-// section that only one of them has is "there" and "left out".
+// Difference is a field with its values in two scenarios, as in a file, a list in one line. A section in only one of
+// them is "there" and "left out".
 type Difference struct{ Path, First, Second string }
 
-// Differences are all fields in which two scenarios differ, in the order of Paths. A field that was not set
-// is its zero value: compare what Defaults returns. Lists of different lengths are one difference.
+// Differences returns the fields in which two scenarios differ, in the order of Paths. Compare results of Defaults, since
+// an unset field counts as its zero value. Lists of different lengths are one difference.
 func Differences(first, second scenario.Scenario) (all []Difference) {
 	differences("", reflect.ValueOf(first), reflect.ValueOf(second), func(d Difference, _ reflect.Value) {
 		all = append(all, d)
@@ -150,7 +148,7 @@ func Differences(first, second scenario.Scenario) (all []Difference) {
 	return all
 }
 
-// differences calls found for each difference of a and b, with the value in a.
+// differences calls found with each difference of a and b.
 func differences(path string, a, b reflect.Value, found func(d Difference, v reflect.Value)) {
 	isPointer, isList := a.Kind() == reflect.Pointer, a.Kind() == reflect.Slice
 	first, second := "", ""
