@@ -40,10 +40,10 @@ type Config struct {
 	// Limits, at most 4, apply to every key. A request needs tokens of all of them; one call leases from all.
 	Limits []Limit
 	// LimitsFor returns the limits of one key, such as those of a customer's plan. A nil result means Limits.
-	// It runs on the goroutine of a request whose key was not used for a TTL (0.4 s by default). So a key with
-	// less than about one request per TTL calls it for every request: cache plans inside LimitsFor. Of several
-	// first requests at once, one result is used. See Refresh for a plan that changes. KeyWithLimits replaces
-	// LimitsFor for its handle.
+	// It runs on the goroutine of a request whose key was not used for a TTL (0.4 s by default). So a key
+	// with less than about one request per TTL calls it for every request: cache plans inside LimitsFor. Of
+	// several first requests at once, one result is used. See Refresh for a plan that changes. KeyWithLimits
+	// replaces LimitsFor for its handle.
 	//
 	// ctx is the context of the request, without a further deadline: a slow LimitsFor delays the request
 	// until ctx ends. For methods without a context, such as Allow, ctx ends after CallTimeout.
@@ -61,8 +61,8 @@ type Config struct {
 	// Version is the deploy part of the configuration's version: the bucket takes the limits of the highest
 	// one at once. Under equal Versions, usually 0, new limits are in force two TTLs after the last call of a
 	// process with the old ones. An added limit then starts empty, or adding it again and again would grant a
-	// burst each time. With a higher Version it starts full. So raise Version to add a quota to a running fleet. A higher Version
-	// also ends everything that SetLimits has set, Blocked included.
+	// burst each time. With a higher Version it starts full. So raise Version to add a quota to a running
+	// fleet. A higher Version also ends everything that SetLimits has set, Blocked included.
 	Version int64
 	Policy  lease.Policy // Policy tunes leasing
 	Scope   Scope        // Scope selects the processes that share a bucket; all by default

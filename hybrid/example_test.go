@@ -493,8 +493,8 @@ func ExampleLimiter_ReplaceLimits() {
 	// <nil> true
 }
 
-// When the plan of a customer changes, store the new plan, drop it from any cache in LimitsFor, and call Refresh
-// with the key in every process.
+// When the plan of a customer changes, store the new plan, drop it from any cache in LimitsFor, and call
+// Refresh with the key in every process.
 func ExampleLimiter_Refresh() {
 	plan := map[string][]hybrid.Limit{"ann": {hybrid.PerHour(10)}}
 	l := limiterOn(memory.New(nil), hybrid.Config{

@@ -69,7 +69,8 @@ func TestProbesBackOff(t *testing.T) {
 	})
 }
 
-// The first request after a silence ends the outage; only if it waits in line, the store answers that request.
+// The first request after a silence ends the outage; only if it waits in line, the store answers that
+// request.
 func TestTheFirstRequestAfterASilenceEndsTheOutage(t *testing.T) {
 	asks := map[string]func(l *hybrid.Limiter, ctx context.Context) error{
 		"Take":  func(l *hybrid.Limiter, ctx context.Context) error { return taken(l.Take(ctx, "k", 1)) },

@@ -227,9 +227,9 @@ func (s *network) Configure(
 	return st, err
 }
 
-// everywhere runs body twice: on a memory.Store in virtual time, where every count and every duration is exact, and
-// on Redis by its own clock, where body may rely on nothing but counts and one-sided bounds. (The scripts answer as
-// the memory.Store does, to the last bit: TestScriptsAgreeWithReference in redisbucket.)
+// everywhere runs body twice: on a memory.Store in virtual time, where every count and every duration is
+// exact, and on Redis by its own clock, where body may rely on nothing but counts and one-sided bounds. (The
+// scripts answer as the memory.Store does, to the last bit: TestScriptsAgreeWithReference in redisbucket.)
 func everywhere(t *testing.T, body func(t *world)) {
 	bubbleOf(t, "memory", body)
 	t.Run("redis", func(t *testing.T) {

@@ -54,13 +54,14 @@ func TestJoinsKeepThePromiseOfEveryKey(t *testing.T) {
 // exactly the admitted tokens. So it is for one key, and for several that are joined.
 func TestCancelledWaitsLeakNothing(t *testing.T) {
 	seeds(t, testkit.ShortOrLong(t, 40, testkit.PlainOrRace(400, 40), "seeds"), func(t *world, seed uint64) {
-		// Given processes on a network that is slow and uneven and loses nothing, and buckets that hardly refill,
+		// Given processes on a network that is slow and uneven and loses nothing, and buckets that hardly
+		// refill,
 		s := newChaos(t, seed, hybrid.FallbackDeny)
 		s.calm()
 		// when all do everything but end, and settle for more,
 		s.run()
-		// (In half an hour what is held goes back, and half a token flows: what comes back is credited without
-		// what may have flowed since it was drawn, which is less than that.)
+		// (In half an hour what is held goes back, and half a token flows: what comes back is credited
+		// without what may have flowed since it was drawn, which is less than that.)
 		time.Sleep(30 * time.Minute)
 		synctest.Wait()
 		// then each bucket lacks what was admitted of its key.

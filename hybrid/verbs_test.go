@@ -190,9 +190,9 @@ type lateTimer struct {
 
 func (t lateTimer) Reset(d time.Duration) bool { return t.Timer.Reset(d + t.late) }
 
-// A caller that sleeps RetryAfter after each denial gets the rate, and asks at most once per token (x/time/rate's
-// Reserve, redis_rate), whether timers fire in time or not: the denial ends by the clock. A denial names its limit
-// even where the bucket's last known level would do, because the fair share denies.
+// A caller that sleeps RetryAfter after each denial gets the rate, and asks at most once per token
+// (x/time/rate's Reserve, redis_rate), whether timers fire in time or not: the denial ends by the clock. A
+// denial names its limit even where the bucket's last known level would do, because the fair share denies.
 func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 	for _, limit := range []hybrid.Limit{
 		hybrid.PerSecond(10).WithBurst(1), hybrid.PerSecond(100).WithBurst(3), hybrid.PerMinute(7).WithBurst(2),

@@ -212,8 +212,8 @@ type Status struct {
 	Config  Config // configuration in force
 	Epoch   int64
 	Counter int64
-	// Levels are the whole tokens left in the bucket, per limit; in a Grant less the caller's headroom. Next is
-	// the time until a level has one more token without further draws; 0 for a full level.
+	// Levels are the whole tokens left in the bucket, per limit; in a Grant less the caller's headroom. Next
+	// is the time until a level has one more token without further draws; 0 for a full level.
 	Levels       [LimitsMax]int64
 	Next         [LimitsMax]time.Duration
 	Ledger       int64 // tokens held by processes, by their last reports

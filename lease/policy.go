@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// leaseMaxMost is above any Grant.LeaseMax, which is at most exact.MaxTTL and one slice of the ring. It keeps a
-	// buggy caller that reports a loss from freezing its bucket for years.
+	// leaseMaxMost is above any Grant.LeaseMax, which is at most exact.MaxTTL and one slice of the ring. It
+	// keeps a buggy caller that reports a loss from freezing its bucket for years.
 	leaseMaxMost = 2 * exact.MaxTTL
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20

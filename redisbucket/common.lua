@@ -1,5 +1,5 @@
--- common.lua: the layout of what is stored, and the functions that all calls share. protocol.Bucket is the same in
--- Go to the last bit.
+-- common.lua: the layout of what is stored, and the functions that all calls share. protocol.Bucket is the
+-- same in Go to the last bit.
 --
 -- Go joins the files into one script: sliding.lua, calendar.lua, window.lua, bucket.lua and common.lua
 -- (functions), open.lua (reads the bucket), change.lua (lost state, changed limits, T), lease.lua or

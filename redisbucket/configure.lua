@@ -1,5 +1,5 @@
--- configure.lua: inspect, set, reset, replace or clear one bucket (docs/protocol.md section 6.15), as ARGV[4] says.
--- Reply, a flat array:
+-- configure.lua: inspect, set, reset, replace or clear one bucket (docs/protocol.md section 6.15), as ARGV[4]
+-- says. Reply, a flat array:
 --   {'ok', exists, changed, ledger, activeWeight, epoch, counter, spent, denied, clock, ttl,
 --     configuration, level, next, ...}
 --           flags are 0 or 1; level and next for each limit, as in lease.lua

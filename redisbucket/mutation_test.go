@@ -16,8 +16,8 @@ import (
 // edit replaces one piece of the script of lease.lua; it must occur exactly once.
 type edit struct{ old, new string }
 
-// mutation removes one rule of the protocol from the script by edits. TestEveryRuleIsNeeded in internal/protocol
-// removes the rules from protocol.Bucket, and shows what that breaks.
+// mutation removes one rule of the protocol from the script by edits. TestEveryRuleIsNeeded in
+// internal/protocol removes the rules from protocol.Bucket, and shows what that breaks.
 type mutation struct {
 	name  string
 	round uint64 // of random calls: one that soon shows the difference
@@ -192,8 +192,8 @@ var mutations = []mutation{
 	}},
 }
 
-// TestEveryRuleOfTheScriptIsNeeded: given the real script on a real server with one rule edited away, the random
-// calls of TestScriptsAgreeWithReference find that it differs from protocol.Bucket.
+// TestEveryRuleOfTheScriptIsNeeded: given the real script on a real server with one rule edited away, the
+// random calls of TestScriptsAgreeWithReference find that it differs from protocol.Bucket.
 func TestEveryRuleOfTheScriptIsNeeded(t *testing.T) {
 	testkit.RequireMiniredis(t) // by 32 bits the random numbers are others
 	rdb := redis.NewClient(patient(redistest.Start(t).Addr))
@@ -236,8 +236,8 @@ func (n *noticing) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// agree makes random steps with the script in place of lease.lua, if any, and returns the number of the one that
-// shows a difference from the reference; 0 if none does.
+// agree makes random steps with the script in place of lease.lua, if any, and returns the number of the one
+// that shows a difference from the reference; 0 if none does.
 func (s *servers) agree(t *testing.T, round uint64, steps int, instead *script) (differs int) {
 	n, agreed, done := &noticing{TB: t}, 0, make(chan struct{})
 	go func() {

@@ -69,8 +69,8 @@ type worker struct {
 	calls  *hybrid.Limiter
 }
 
-// run executes jobs until ctx ends, at most the given number in parallel. It returns when all begun jobs are done
-// and the leased tokens are given back, so that the other workers have them at once.
+// run executes jobs until ctx ends, at most the given number in parallel. It returns when all begun jobs are
+// done and the leased tokens are given back, so that the other workers have them at once.
 func (w *worker) run(ctx context.Context, parallel int) error {
 	var all sync.WaitGroup
 	for range parallel {

@@ -124,9 +124,9 @@ func (b *Batch) Sent() clock.Instant { return b.sent }
 // Overdue reports whether calls of b may have failed by now.
 func (b *Batch) Overdue(now clock.Instant) bool { return now >= b.due[dueOverdue] }
 
-// Fails returns when a call of b fails if no answer comes. after is the time from the sending of b to that of the
-// call. The time limit begins when the call is sent, perhaps after a handshake that took nearly as long. For an
-// unsent call the result is the earliest time at which it may fail.
+// Fails returns when a call of b fails if no answer comes. after is the time from the sending of b to that of
+// the call. The time limit begins when the call is sent, perhaps after a handshake that took nearly as long.
+// For an unsent call the result is the earliest time at which it may fail.
 func (b *Batch) Fails(now clock.Instant, sent bool, after time.Duration) clock.Instant {
 	if sent {
 		return b.due[dueOverdue].Add(after)

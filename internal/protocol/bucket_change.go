@@ -130,9 +130,9 @@ func (b *Bucket) leaseMax() int64 {
 	return max(b.ttl, b.ring.lastEnds()-b.now)
 }
 
-// lasting returns how long leases of a lost bucket may still have lasted at its loss, at least ago microseconds
-// ago (6.6). The longer age counts: the server's clock may have stepped back, and the holder's age ends when r
-// was sent.
+// lasting returns how long leases of a lost bucket may still have lasted at its loss, at least ago
+// microseconds ago (6.6). The longer age counts: the server's clock may have stepped back, and the holder's
+// age ends when r was sent.
 func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	heard, age := exact.Micros(r.LeaseMax), max(b.clock-r.HeardAt, exact.Micros(r.HeardAge))
 	return min(heard+(max(0, age-ago)+ttlGrowth-1)/ttlGrowth, max(heard, exact.Micros(ttlLiveMax)))

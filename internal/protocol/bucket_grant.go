@@ -184,8 +184,8 @@ func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 	return level + l.Capacity(), 0
 }
 
-// pace returns, for a holder of this weight, the Target in force and the wait after a short grant (7.8), both in
-// microseconds. The wait is 0 if it is no longer than the configured Target. crowded reports whether the
+// pace returns, for a holder of this weight, the Target in force and the wait after a short grant (7.8), both
+// in microseconds. The wait is 0 if it is no longer than the configured Target. crowded reports whether the
 // budget allows less than one call per configured Target.
 func (b *Bucket) pace(weight int64) (target, pause float64, crowded bool) {
 	n, fills, configured := 0., math.Inf(1), float64(exact.Micros(b.config.Target))

@@ -25,8 +25,8 @@ func (f *failures) Degraded() bool {
 	return f.inARow > 0 || b.Away() || !f.holder.calling && b.Holds(f.host.Now())
 }
 
-// Turn returns when the key may ask again after Breaker.Admit refused its call. A turn that lies ahead stands:
-// a key that is polled earlier for another reason would lose the probe that awaits it.
+// Turn returns when the key may ask again after Breaker.Admit refused its call. A turn that lies ahead
+// stands: a key that is polled earlier for another reason would lose the probe that awaits it.
 func (f *failures) Turn(now clock.Instant) clock.Instant {
 	if f.turn <= now {
 		f.turn = f.host.Breaker().Turn(now)

@@ -6,7 +6,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// holder is the holder's half of the protocol: docs/protocol.md section 5. Client decides how much to ask for.
+// holder is the holder's half of the protocol: docs/protocol.md section 5. Client decides how much to ask
+// for.
 type holder struct {
 	Pool pool.Pool
 

@@ -134,7 +134,8 @@ func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	return 0
 }
 
-// worth returns the part of unused tokens that the bucket has not regained by refilling since the draw (section 10).
+// worth returns the part of unused tokens that the bucket has not regained by refilling since the draw
+// (section 10).
 func (l *level) worth(m *moment, units, drawn int64) int64 {
 	if drawn <= m.setAt || drawn > m.now {
 		return 0

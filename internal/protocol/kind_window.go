@@ -10,10 +10,10 @@ import (
 // windowSlots is the number of cells that may be live at once: those of a window, and part of one more.
 const windowSlots = exact.WindowCells + 1
 
-// window is the tally of a sliding window and of a calendar: docs/protocol.md section 3.10. A token is charged
-// when it is reported as spent, or when the lease that holds it ends, so never before it is spent. Until then
-// it is in the ledger. So the tokens admitted within a window plus those held never exceed those charged plus
-// those leased. Times are the bucket's running time.
+// window is the tally of a sliding window and of a calendar: docs/protocol.md section 3.10. A token is
+// charged when it is reported as spent, or when the lease that holds it ends, so never before it is spent.
+// Until then it is in the ledger. So the tokens admitted within a window plus those held never exceed those
+// charged plus those leased. Times are the bucket's running time.
 type window struct {
 	spec
 	sum int64 // charged tokens that still count

@@ -62,8 +62,8 @@ func counts(l lease.Limit, now, age int64, isServer bool) int64 {
 		}
 		return 0
 	}
-	// By age alone, each token would at some time count like its neighbour, so the cells are at fixed times. A
-	// token that another clock may count a cell longer counts longer here too.
+	// By age alone, each token would at some time count like its neighbour, so the cells are at fixed times.
+	// A token that another clock may count a cell longer counts longer here too.
 	cell := max(1, exact.Micros(l.Per)/exact.WindowCells)
 	return max(0, exact.WindowCells+2+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
 }

@@ -37,8 +37,8 @@ type Memory struct {
 	of   uint16
 }
 
-// age returns an upper bound on the time since the bucket executed the call. An added fifteenth covers a clock that is
-// slow by a sixteenth, as leaseSpan does.
+// age returns an upper bound on the time since the bucket executed the call. An added fifteenth covers a
+// clock that is slow by a sixteenth, as leaseSpan does.
 func (m *Memory) age(now clock.Instant) time.Duration {
 	d := max(0, now.Sub(m.executed))
 	return d + d/15

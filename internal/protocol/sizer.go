@@ -98,8 +98,8 @@ func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	return min(n, max(least, part/float64(max(s.heard.active, weight))))
 }
 
-// ceiling returns the most tokens to request in advance (8.8), a part of the burst, so that others get some. If
-// the level is below half a burst, a lease that is longer than needed takes from another process.
+// ceiling returns the most tokens to request in advance (8.8), a part of the burst, so that others get some.
+// If the level is below half a burst, a lease that is longer than needed takes from another process.
 func (s *sizer) ceiling() int64 {
 	most := int64(pool.Most)
 	for k, l := range s.config.Limits {

@@ -11,8 +11,8 @@ import (
 // fails in every package that does not define it.
 const longVariable = "YUZHI_LONG"
 
-// Long reports whether the long tests run: YUZHI_LONG=1 is set. Otherwise t runs only some of the cases, and Long logs
-// which, how many there are in all, and the command that runs them all.
+// Long reports whether the long tests run: YUZHI_LONG=1 is set. Otherwise t runs only some of the cases, and
+// Long logs which, how many there are in all, and the command that runs them all.
 func Long(t testing.TB, part, whole string) bool {
 	t.Helper()
 	if os.Getenv(longVariable) == "1" {

@@ -405,8 +405,9 @@ func (e *entry) overdue(number int64) {
 	}
 }
 
-// draw is a request of a key at rest on its way to the store and back (docs/protocol.md section 8.17).
-// The key's entry has no client. If the draw does not end with a plain reply, a client starts and takes the draw over.
+// draw is a request of a key at rest on its way to the store and back (docs/protocol.md section 8.17). The
+// key's entry has no client. If the draw does not end with a plain reply, a client starts and takes the draw
+// over.
 type draw struct {
 	*waiter
 	key     protocol.Key

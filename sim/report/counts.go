@@ -6,8 +6,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Tally counts the tokens that one algorithm decided on since the warm-up. Figures defines false rejects and swapped
-// requests.
+// Tally counts the tokens that one algorithm decided on since the warm-up. Figures defines false rejects and
+// swapped requests.
 type Tally struct {
 	Admitted     int64
 	ByProcess    []int64 // admitted tokens of the most popular key
@@ -97,8 +97,8 @@ func (w *Waits) Quantile(percent int64) float64 {
 	if rank <= 0 {
 		return 0
 	}
-	// The histogram computes the rank from a percentage, and processors round differently. A percentage in the
-	// middle of the rank gives the same rank everywhere.
+	// The histogram computes the rank from a percentage, and processors round differently. A percentage in
+	// the middle of the rank gives the same rank everywhere.
 	return float64(w.histogram.ValueAtQuantile(100*(float64(rank)-0.25)/float64(w.waited))) / 1000
 }
 

@@ -61,8 +61,8 @@ func figuresOf(p any) (all []Named) {
 	return all
 }
 
-// Difference is the difference of a figure between two scenarios: the mean over replications with the same seeds, and
-// its confidence interval (Student's t). With one replication, Low and High are the mean.
+// Difference is the difference of a figure between two scenarios: the mean over replications with the same
+// seeds, and its confidence interval (Student's t). With one replication, Low and High are the mean.
 type Difference struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low"`
@@ -74,8 +74,8 @@ type Difference struct {
 // Certain reports whether the interval excludes zero, so that the difference is more than luck.
 func (d Difference) Certain() bool { return d.Low > 0 || d.High < 0 }
 
-// Minus returns f minus g, replication by replication, as far as both have values. Two replications with the same seed
-// are alike, so the interval of the difference is much narrower than those of f and g.
+// Minus returns f minus g, replication by replication, as far as both have values. Two replications with the
+// same seed are alike, so the interval of the difference is much narrower than those of f and g.
 func (f Figure) Minus(g Figure, confidence float64) Difference {
 	off := f.less(g)
 	if len(off) == 0 {
@@ -117,9 +117,9 @@ func meanOf(xs []float64, confidence float64) Difference {
 	return Difference{Mean: mean, Low: mean - half, High: mean + half}
 }
 
-// studentsT returns the t for which a t-distributed quantity lies in [-t, t] with probability confidence (0 to 1).
-// freedom is the number of degrees of freedom, 1 or more. The result is rounded to a millionth, because gonum computes
-// with math.Log, whose last bit differs between machines.
+// studentsT returns the t for which a t-distributed quantity lies in [-t, t] with probability confidence (0
+// to 1). freedom is the number of degrees of freedom, 1 or more. The result is rounded to a millionth,
+// because gonum computes with math.Log, whose last bit differs between machines.
 func studentsT(confidence float64, freedom int) float64 {
 	of := [2]float64{confidence, float64(freedom)}
 	if t, ok := quantiles.Load(of); ok {
@@ -155,9 +155,9 @@ func Part(a, b int64, of float64) float64 {
 	return float64(a) / float64(b)
 }
 
-// even reports whether the figure of s with this JSON key sums up many small things, so that the mean of a few
-// replications is about normal. Extremes, rare events, indices near their bound and values of single moments do not.
-// Nor do calls of requests that wait, as queues are rare and long.
+// even reports whether the figure of s with this JSON key sums up many small things, so that the mean of a
+// few replications is about normal. Extremes, rare events, indices near their bound and values of single
+// moments do not. Nor do calls of requests that wait, as queues are rare and long.
 func even(s *scenario.Scenario, name string) bool {
 	switch name {
 	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio":
@@ -194,8 +194,8 @@ func misfortunate(s *scenario.Scenario) bool {
 	})
 }
 
-// Of summarises the replications of s. confidence is the confidence of the intervals. A figure has an interval only if
-// that would contain the mean that often, see Figure.Range.
+// Of summarises the replications of s. confidence is the confidence of the intervals. A figure has an
+// interval only if that would contain the mean that often, see Figure.Range.
 func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	report := Report{
 		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed,
@@ -272,13 +272,13 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 // busy is the part of a core from which Redis sometimes cannot keep up.
 const busy = 0.9
 
-// fewest is the number of replications from which a figure has an interval. Student's t assumes normal values. With
-// five values that were not normal, 95 % intervals contained the mean in 92 % of the cases.
+// fewest is the number of replications from which a figure has an interval. Student's t assumes normal
+// values. With five values that were not normal, 95 % intervals contained the mean in 92 % of the cases.
 const fewest = 10
 
-// figureOf returns the mean of xs with its interval. low marks a figure whose lowest value is the worst. The figure has
-// the range of xs instead in five cases: confidence is 0, xs are too few, a third of xs are equal (as with rare
-// events), one of xs is at a bound (0 or most), or the interval would cross a bound.
+// figureOf returns the mean of xs with its interval. low marks a figure whose lowest value is the worst. The
+// figure has the range of xs instead in five cases: confidence is 0, xs are too few, a third of xs are equal
+// (as with rare events), one of xs is at a bound (0 or most), or the interval would cross a bound.
 func figureOf(xs []float64, seeds []uint64, confidence float64, low bool, most float64) Figure {
 	m := meanOf(xs, confidence)
 	f := Figure{Mean: m.Mean, Low: m.Low, High: m.High, Worst: xs[0], WorstSeed: seeds[0], Values: xs}

@@ -10,8 +10,8 @@ import "time"
 // SchemaVersion is the version of Report's JSON. It rises when a key changes its meaning or is removed.
 const SchemaVersion = 1
 
-// Report holds the results of a run. Its JSON keys are part of the command's interface. Except for Machine, one scenario
-// and seed give the same report on every machine.
+// Report holds the results of a run. Its JSON keys are part of the command's interface. Except for Machine,
+// one scenario and seed give the same report on every machine.
 type Report struct {
 	SchemaVersion int     `json:"schema_version"`
 	Scenario      string  `json:"scenario"`
@@ -28,7 +28,8 @@ type Report struct {
 	Unsettled int `json:"unsettled,omitempty"`
 	Figures
 	Rivals []RivalReport `json:"rivals,omitempty"`
-	// Classes has the groups by headroom, the smallest first. It is empty if all groups have the same headroom.
+	// Classes has the groups by headroom, the smallest first. It is empty if all groups have the same
+	// headroom.
 	Classes []ClassReport `json:"classes,omitempty"`
 	// Series is the first replication over time, in equal steps.
 	Series Series `json:"series"`
@@ -42,16 +43,17 @@ type Figures struct {
 	Offered         Figure `json:"offered"`          // tokens asked for
 	Admitted        Figure `json:"admitted"`         // tokens
 	CentralAdmitted Figure `json:"central_admitted"` // tokens that one central bucket would have admitted
-	// AdmittedVsCentral is Admitted/CentralAdmitted in the steady state (see Accuracy). It is 1 if the central
-	// bucket admitted nothing.
+	// AdmittedVsCentral is Admitted/CentralAdmitted in the steady state (see Accuracy). It is 1 if the
+	// central bucket admitted nothing.
 	AdmittedVsCentral Figure `json:"admitted_vs_central"`
-	// BoundExceededBy is the number of tokens above bound (1) in the worst window of any limit and key. It is 0
-	// if the bound holds.
+	// BoundExceededBy is the number of tokens above bound (1) in the worst window of any limit and key. It is
+	// 0 if the bound holds.
 	BoundExceededBy Figure `json:"bound_exceeded_by"`
-	// A false reject is a denied request that one central bucket would have admitted. If an earlier request was
-	// admitted that the central bucket would have denied, the two are swapped instead. Both ratios relate tokens to
-	// the central bucket's admissions. FalseRejectRatio covers the steady state. The stocks count falsely rejected
-	// tokens beyond that ratio: at the start and where the fleet grew, and for a fault on average.
+	// A false reject is a denied request that one central bucket would have admitted. If an earlier request
+	// was admitted that the central bucket would have denied, the two are swapped instead. Both ratios relate
+	// tokens to the central bucket's admissions. FalseRejectRatio covers the steady state. The stocks count
+	// falsely rejected tokens beyond that ratio: at the start and where the fleet grew, and for a fault on
+	// average.
 	FalseRejectRatio Figure `json:"false_reject_ratio"`
 	StartStock       Figure `json:"start_stock"`
 	FaultStock       Figure `json:"fault_stock"`
@@ -81,8 +83,8 @@ type Figure struct {
 	High      float64 `json:"high"`
 	Worst     float64 `json:"worst"` // the worst of all replications: the highest, or the lowest if more is better
 	WorstSeed uint64  `json:"worst_seed"`
-	// Range reports that Low and High are the extremes over the replications, because an interval would contain
-	// the mean less often than its confidence. See Of.
+	// Range reports that Low and High are the extremes over the replications, because an interval would
+	// contain the mean less often than its confidence. See Of.
 	Range bool `json:"range,omitempty"`
 	// Values has the value of each replication, in order, for paired differences.
 	Values []float64 `json:"values,omitempty"`
@@ -101,8 +103,8 @@ type ClassReport struct {
 	Shadowed      Figure   `json:"shadowed,omitzero"`
 }
 
-// RivalReport holds the results of another algorithm on the same requests. A Remote one calls Redis for each request,
-// over the scenario's network and with the scenario's faults. The calls of others take no time.
+// RivalReport holds the results of another algorithm on the same requests. A Remote one calls Redis for each
+// request, over the scenario's network and with the scenario's faults. The calls of others take no time.
 type RivalReport struct {
 	Name              string `json:"name"`
 	Remote            bool   `json:"remote,omitempty"` // it calls Redis for each request

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Fairness compares the admissions of each process with its max-min share. The share of a process that asks for less
-// than its part by weight is its demand. The other processes divide the rest by weight.
+// Fairness compares the admissions of each process with its max-min share. The share of a process that asks
+// for less than its part by weight is its demand. The other processes divide the rest by weight.
 type Fairness struct{ Jain, Worst float64 }
 
 // FairnessOf judges processes that ran from beginning to end. See Judge.
@@ -71,12 +71,12 @@ func sum(xs []int64) (n int64) {
 	return n
 }
 
-// Spans divides a run into spans. A span ends when a process starts or stops, and after many admissions for each
-// process. The processes that ran and asked in a span share its admissions. So a process that comes late, or does not
-// ask for a while, has no part in other spans.
+// Spans divides a run into spans. A span ends when a process starts or stops, and after many admissions for
+// each process. The processes that ran and asked in a span share its admissions. So a process that comes
+// late, or does not ask for a while, has no part in other spans.
 //
-// A point of the Series has at most two spans. In a span with several starts and stops, the weight of a process counts
-// for the part of the span in which it ran.
+// A point of the Series has at most two spans. In a span with several starts and stops, the weight of a
+// process counts for the part of the span in which it ran.
 type Spans struct {
 	weights []int64
 	since   []int64 // start time of each process; -1 while it does not run
@@ -134,8 +134,8 @@ func (s *Spans) Runs(process int32, yes bool, now int64, count func() Count) {
 	s.since[process] = -1
 }
 
-// spanShare is the number of tokens per running process that the first algorithm admits before a span ends. In a
-// shorter span chance would decide which processes ask.
+// spanShare is the number of tokens per running process that the first algorithm admits before a span ends.
+// In a shorter span chance would decide which processes ask.
 const spanShare = 30
 
 // Point books a point of the Series.
@@ -152,7 +152,8 @@ func (s *Spans) Point(now int64, count func() Count) {
 	s.cut = false
 }
 
-// End ends a span, and divides its admissions. Admissions beyond the demand of the span count in the next span.
+// End ends a span, and divides its admissions. Admissions beyond the demand of the span count in the next
+// span.
 func (s *Spans) End(now int64, c Count) {
 	if now == s.began {
 		return

@@ -7,8 +7,8 @@ import (
 // DurationMax is the longest run, and the largest duration in a scenario.
 const DurationMax = 30 * 24 * time.Hour
 
-// These bounds, and those in the checks below, refuse typing errors that would make a run endless or too large for
-// memory.
+// These bounds, and those in the checks below, refuse typing errors that would make a run endless or too
+// large for memory.
 const (
 	processesMax = 100_000
 	meanMin      = time.Microsecond // shortest mean of recurring times, so that simulated time advances

@@ -9,9 +9,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// Cost is the distribution of the tokens that a request takes, from Min to Max. Its text is "3", "uniform(1,5)" or
-// "pareto(1,500,1.3)". With a Shape it is a bounded Pareto distribution, which ends at Max and so has a mean for any
-// Shape.
+// Cost is the distribution of the tokens that a request takes, from Min to Max. Its text is "3",
+// "uniform(1,5)" or "pareto(1,500,1.3)". With a Shape it is a bounded Pareto distribution, which ends at Max
+// and so has a mean for any Shape.
 type Cost struct {
 	Min, Max int64
 	Shape    float64 `json:",omitzero"` // 0 for a uniform cost

@@ -14,8 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Defaults returns s with all defaults filled in. A default may depend on given fields. A group without a name is named
-// after its place in Groups: group-0, group-1 and so on.
+// Defaults returns s with all defaults filled in. A default may depend on given fields. A group without a
+// name is named after its place in Groups: group-0, group-1 and so on.
 func (s Scenario) Defaults() Scenario {
 	fill(&s.Duration, s.lasts())
 	fill(&s.Seed, 1)
@@ -55,9 +55,9 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// lasts returns the default of Duration. If traces are the only load, it is their length and the time to answer the last
-// request. Otherwise it is the longest of 30 s, the sliding windows that must count with some to settle, and twice the
-// time until the last event.
+// lasts returns the default of Duration. If traces are the only load, it is their length and the time to
+// answer the last request. Otherwise it is the longest of 30 s, the sliding windows that must count with some
+// to settle, and twice the time until the last event.
 func (s *Scenario) lasts() time.Duration {
 	usual := 30 * time.Second
 	if length := s.played(); length > 0 {
@@ -99,8 +99,8 @@ func (s *Scenario) lasts() time.Duration {
 	return 2 * min(last, DurationMax/2)
 }
 
-// played returns how long it takes to play all traces once, until the last answer. It is 0 with other load or a repeated
-// trace.
+// played returns how long it takes to play all traces once, until the last answer. It is 0 with other load or
+// a repeated trace.
 func (s *Scenario) played() (length time.Duration) {
 	all := []*Workload{&s.Workload}
 	for _, g := range s.Groups {
@@ -216,8 +216,8 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 // Reserves reports whether w's requests reserve tokens and settle the actual cost later.
 func (w *Workload) Reserves() bool { return !w.Actual.IsZero() || w.Cancelled > 0 }
 
-// FieldName returns a field's name in scenario files and in paths: the Go name in snake case. TTL is ttl, RoundTrip is
-// round_trip. Per of a limit is period.
+// FieldName returns a field's name in scenario files and in paths: the Go name in snake case. TTL is ttl,
+// RoundTrip is round_trip. Per of a limit is period.
 func FieldName(goName string) string {
 	if goName == "Per" {
 		return "period"

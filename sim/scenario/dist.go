@@ -87,7 +87,8 @@ func (d *TokenDist) UnmarshalText(text []byte) error { return inTokens.parse(str
 // MarshalText implements encoding.TextMarshaler.
 func (d TokenDist) MarshalText() ([]byte, error) { return inTokens.format(d.Dist), nil }
 
-// Constantly returns the distribution of one value. Constantly(0) is not the zero DurationDist, which means a default.
+// Constantly returns the distribution of one value. Constantly(0) is not the zero DurationDist, which means a
+// default.
 func Constantly(d time.Duration) DurationDist {
 	if d == 0 {
 		return DurationDist{Dist{Kind: DistUniform}}
@@ -179,8 +180,8 @@ func (u unit) format(d Dist) []byte {
 // normal99 is the 99th percentile of the normal distribution with mean 0 and standard deviation 1.
 const normal99 = 2.3263478740408408
 
-// sigma returns the standard deviation of a lognormal variable's logarithm. P is the median e^mu, and Q the 99th
-// percentile e^(mu + sigma*z), with z the 99th percentile of the normal distribution.
+// sigma returns the standard deviation of a lognormal variable's logarithm. P is the median e^mu, and Q the
+// 99th percentile e^(mu + sigma*z), with z the 99th percentile of the normal distribution.
 func (d Dist) sigma() float64 { return random.Log(d.Q/d.P) / normal99 }
 
 // Draw draws one value. d must be valid. A constant draws no number from r.
@@ -213,8 +214,8 @@ func (d Dist) Mean() float64 {
 	return d.P
 }
 
-// Sample draws a duration in nanoseconds, at least 0 and at most DurationMax. So samples of a normal distribution that
-// reaches below 0 have a mean above Mean.
+// Sample draws a duration in nanoseconds, at least 0 and at most DurationMax. So samples of a normal
+// distribution that reaches below 0 have a mean above Mean.
 func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }
@@ -225,16 +226,16 @@ const tokensMax = 1_000_000_000
 // Sample draws a whole number of tokens, from 0 to tokensMax.
 func (d TokenDist) Sample(r *random.Stream) int64 { return whole(d.Draw(r), 0, tokensMax) }
 
-// Draw draws the error of one process's clock: the offset in nanoseconds, the drift in parts per million. Both stay
-// within the bounds of Validate.
+// Draw draws the error of one process's clock: the offset in nanoseconds, the drift in parts per million.
+// Both stay within the bounds of Validate.
 func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	offset = whole(c.Offset.around().Draw(r), -int64(offsetMax), int64(offsetMax))
 	driftPPM = whole(c.Drift.around().Draw(r), 1-int64(driftMax), int64(driftMax)-1)
 	return offset, driftPPM
 }
 
-// around returns the distribution that d means for a clock: a constant d means uniform in [-d, d]. It draws a number
-// even for 0, so that a change of the offset does not change the drift.
+// around returns the distribution that d means for a clock: a constant d means uniform in [-d, d]. It draws a
+// number even for 0, so that a change of the offset does not change the drift.
 func (d Dist) around() Dist {
 	if d.Kind == DistConstant {
 		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}

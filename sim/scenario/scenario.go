@@ -1,7 +1,8 @@
 // Package scenario describes the fleet that a simulation runs: processes, load, network, Redis, and faults.
 //
-// Set the fields of a Scenario that matter. Defaults fills in the others, and Validate reports all violations at once,
-// each with path, value and bound. A Scenario is a value. This package runs nothing and reads no file.
+// Set the fields of a Scenario that matter. Defaults fills in the others, and Validate reports all violations
+// at once, each with path, value and bound. A Scenario is a value. This package runs nothing and reads no
+// file.
 package scenario
 
 import (
@@ -10,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Scenario describes a fleet with its load, network, Redis and faults. The same Scenario and Seed give the same Report
-// on any machine, to the bit.
+// Scenario describes a fleet with its load, network, Redis and faults. The same Scenario and Seed give the
+// same Report on any machine, to the bit.
 //
 // In a YAML file (package file) every field has its Go name in snake case: Workload.Rate is workload.rate. A
 // zero field means its default: see Defaults.
@@ -43,14 +44,15 @@ type Scenario struct {
 	Zeros []string `json:"-"`
 }
 
-// Keys is the number of keys and their popularity: the k-th key's part of the load is proportional to 1/k^Zipf.
+// Keys is the number of keys and their popularity: the k-th key's part of the load is proportional to
+// 1/k^Zipf.
 type Keys struct {
 	Count int     // 0 means 1
 	Zipf  float64 // 0 means equally popular
 }
 
-// Clock has the distributions of the errors of the processes' clocks. Leases do not depend on the offset. Some rivals
-// do.
+// Clock has the distributions of the errors of the processes' clocks. Leases do not depend on the offset.
+// Some rivals do.
 type Clock struct {
 	Offset DurationDist // a plain duration d means uniform in [-d, d]
 	Drift  DriftDist    // a plain d ppm likewise
@@ -88,7 +90,8 @@ type Stops struct {
 	For   DurationDist
 }
 
-// Step sets the number of running processes of a group. Processes that leave call Shutdown first, unless Kill is set.
+// Step sets the number of running processes of a group. Processes that leave call Shutdown first, unless Kill
+// is set.
 type Step struct {
 	At    time.Duration
 	Count int
@@ -129,8 +132,8 @@ var Verbs = []string{VerbAllow, VerbTry, VerbWait}
 type Workload struct {
 	Kind string // "" means poisson
 	Verb string // "" means allow
-	// Rate is the mean number of requests per second of all processes together. Load gives it as a multiple of
-	// the tightest limit's rate over all keys. Set one of them; neither means Load 0.9.
+	// Rate is the mean number of requests per second of all processes together. Load gives it as a multiple
+	// of the tightest limit's rate over all keys. Set one of them; neither means Load 0.9.
 	Rate Rate
 	Load float64
 	Cost Cost // tokens per request; the zero value means 1
@@ -172,7 +175,8 @@ type Trace struct {
 	Notes     []string // notes about left-out and changed lines
 }
 
-// TraceRequest is one line of a trace. Process and Key are numbered from 0, and taken modulo the fleet's numbers.
+// TraceRequest is one line of a trace. Process and Key are numbered from 0, and taken modulo the fleet's
+// numbers.
 type TraceRequest struct {
 	At      time.Duration
 	Process int
@@ -201,9 +205,9 @@ type Partition struct {
 
 // Redis describes the store.
 type Redis struct {
-	// An exchange occupies a server for ServiceTime per lease call and ExchangeTime to read and answer, and for
-	// WakeTime more if the server was idle. 0 means 16, 3 and 39 us. Measured: a lease call takes 58 us with one
-	// connection and 19 us with fifty.
+	// An exchange occupies a server for ServiceTime per lease call and ExchangeTime to read and answer, and
+	// for WakeTime more if the server was idle. 0 means 16, 3 and 39 us. Measured: a lease call takes 58 us
+	// with one connection and 19 us with fifty.
 	ServiceTime, ExchangeTime, WakeTime DurationDist
 	Shards                              int // 0 means 1; keys are spread over them
 	Faults                              []RedisFault

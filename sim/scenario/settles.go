@@ -9,12 +9,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Settles returns how long a fleet takes to build its stock, at most the whole run: the burst is spent, and leases are
-// taken, given back and expire until they hold as much as the load needs. s must have its defaults.
+// Settles returns how long a fleet takes to build its stock, at most the whole run: the burst is spent, and
+// leases are taken, given back and expire until they hold as much as the load needs. s must have its
+// defaults.
 func (s Scenario) Settles() time.Duration { return min(s.Settling(), s.Duration) }
 
-// Stockable returns the most tokens that a fleet may reject once while it starts, and again when it grows: the tokens in
-// all buckets and leases, those under way, and those for which requests wait in line at a central bucket.
+// Stockable returns the most tokens that a fleet may reject once while it starts, and again when it grows:
+// the tokens in all buckets and leases, those under way, and those for which requests wait in line at a
+// central bucket.
 func (s Scenario) Stockable() int64 {
 	config, least, line := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1), time.Duration(0)
 	for _, w := range s.workloads() {
@@ -41,8 +43,8 @@ type Disturbance struct {
 	Fault       bool
 }
 
-// Disturbances returns the disturbances of s in order of time: faults of Redis and of the network, processes stopped or
-// killed at a given time, and added processes. A flash is part of the load and no disturbance.
+// Disturbances returns the disturbances of s in order of time: faults of Redis and of the network, processes
+// stopped or killed at a given time, and added processes. A flash is part of the load and no disturbance.
 func (s Scenario) Disturbances() (all []Disturbance) {
 	fault := func(at, lasts time.Duration) { all = append(all, Disturbance{at, at + lasts, true}) }
 	for _, f := range s.Redis.Faults {
@@ -81,14 +83,14 @@ func (s Scenario) Window() (longest time.Duration) {
 	return longest
 }
 
-// WindowsEnough is the number of sliding windows that a run must count. With each window a fleet falls behind a central
-// bucket a little, as its leases report late. This shows only after many windows. Calendar periods begin at the same
-// time for both.
+// WindowsEnough is the number of sliding windows that a run must count. With each window a fleet falls behind
+// a central bucket a little, as its leases report late. This shows only after many windows. Calendar periods
+// begin at the same time for both.
 const WindowsEnough = 20
 
-// Enough returns how long a run must last, in whole seconds, so that half of the counted time after the last disturbance
-// is settled and covers enough windows. It is 0 if some counted time before, between or after disturbances suffices,
-// and if the load changes at given times.
+// Enough returns how long a run must last, in whole seconds, so that half of the counted time after the last
+// disturbance is settled and covers enough windows. It is 0 if some counted time before, between or after
+// disturbances suffices, and if the load changes at given times.
 func (s Scenario) Enough() time.Duration {
 	if !s.steady() {
 		return 0
@@ -111,7 +113,8 @@ func (s Scenario) Enough() time.Duration {
 	return (needed + time.Second - 1).Truncate(time.Second)
 }
 
-// Stationary reports whether a shorter run of s shows the same as a longer one, because nothing happens at a given time.
+// Stationary reports whether a shorter run of s shows the same as a longer one, because nothing happens at a
+// given time.
 func (s Scenario) Stationary() bool {
 	for _, g := range s.Groups {
 		if len(g.Scale) > 0 {
@@ -139,9 +142,9 @@ func (s *Scenario) workloads() []*Workload {
 	return all
 }
 
-// Settling returns how long a fleet takes to settle, whatever the length of the run. First a bucket fills, or, above the
-// limit, its burst and the line of waiting requests are spent, which takes burst/(load - 1). Then leases live a few
-// times.
+// Settling returns how long a fleet takes to settle, whatever the length of the run. First a bucket fills,
+// or, above the limit, its burst and the line of waiting requests are spent, which takes burst/(load - 1).
+// Then leases live a few times.
 func (s Scenario) Settling() time.Duration {
 	const lives = 12
 	line, fills := time.Duration(0), 0.0
@@ -162,8 +165,8 @@ func (s Scenario) Settling() time.Duration {
 	return time.Duration(min(fills, DurationMax.Seconds()) * 1e9)
 }
 
-// spends returns the seconds in which requests for tokens per second spend a stock of tokens, or show that they do not.
-// Near the rate chance decides: the sum of the costs is a random walk.
+// spends returns the seconds in which requests for tokens per second spend a stock of tokens, or show that
+// they do not. Near the rate chance decides: the sum of the costs is a random walk.
 func spends(stock, rate, tokens, cost float64) float64 {
 	away, walk := tokens-rate, stock*stock/(rate*cost)
 	if away > 0 {
@@ -173,8 +176,8 @@ func spends(stock, rate, tokens, cost float64) float64 {
 	return min(walk, rate*cost/(away*away))
 }
 
-// Load returns the demand for the most popular key as a multiple of its limit. It is +Inf for an adversary, and 0 for a
-// trace.
+// Load returns the demand for the most popular key as a multiple of its limit. It is +Inf for an adversary,
+// and 0 for a trace.
 func (s Scenario) Load() float64 {
 	least := math.Inf(1)
 	for _, l := range s.Limits {

@@ -33,10 +33,10 @@ var (
 )
 
 // ParseAxis reads "path=value,value,...". A value is a text that the field takes, or a range. Commas inside
-// parentheses belong to a value ("normal(0s,10ms)"). The range "10ms..1s:log:8" has 8 values from 10ms to 1s with
-// equal factors between them, and "1..9:lin:5" has 5 values with equal differences. Both ends of a range are
-// durations, or numbers with the same unit. Values between the ends are rounded to the first two digits of the
-// step, and to whole numbers where both ends are whole and have no unit. Equal values count once.
+// parentheses belong to a value ("normal(0s,10ms)"). The range "10ms..1s:log:8" has 8 values from 10ms to 1s
+// with equal factors between them, and "1..9:lin:5" has 5 values with equal differences. Both ends of a range
+// are durations, or numbers with the same unit. Values between the ends are rounded to the first two digits
+// of the step, and to whole numbers where both ends are whole and have no unit. Equal values count once.
 func ParseAxis(text string) (Axis, error) {
 	wrong := wrongText(ErrAxis, text)
 	path, list, ok := strings.Cut(text, "=")

@@ -84,8 +84,8 @@ func (l Lab) begin() *work {
 	return &work{Lab: l, known: map[string]*sim.Report{}, began: time.Now()}
 }
 
-// simulate runs the trials that have not run before, in order, and returns all trials with a report. When ctx ends,
-// no further run starts, and the error wraps sim.ErrInterrupted. The error about a failed run names it.
+// simulate runs the trials that have not run before, in order, and returns all trials with a report. When ctx
+// ends, no further run starts, and the error wraps sim.ErrInterrupted. The error about a failed run names it.
 func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (finished []*trial, err error) {
 	key := func(t *trial) string { return fmt.Sprint(t.scenario.Hash(), " ", t.scenario.Seed) }
 	var fresh []*trial

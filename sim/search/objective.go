@@ -30,9 +30,9 @@ func FigureOf(f *sim.Figures, name string) sim.Figure {
 	return *all[slices.IndexFunc(all, func(named sim.Named) bool { return named.Name == name })].Figure
 }
 
-// paretoFront marks the rows that no row of the front beats. A row has the figures of one trial, and all trials have
-// the same seeds. A row that is nil or has a NaN is not on the front, and beats no row. To beat is not transitive: a
-// beaten row may beat the row that beats its winner. So beaten rows do not count.
+// paretoFront marks the rows that no row of the front beats. A row has the figures of one trial, and all
+// trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats no row. To beat
+// is not transitive: a beaten row may beat the row that beats its winner. So beaten rows do not count.
 func paretoFront(goals []objective, rows []*sim.Figures, confidence float64) []bool {
 	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
 	var open []int // undecided rows

@@ -36,8 +36,8 @@ const (
 	steadily = 0.05
 )
 
-// The replications of a lengthened run, repsLeast or more, simulate at most requestsMost requests together, or
-// requestsTimes those of the given scenario. A fleet that takes longer to settle has no verdict.
+// The replications of a lengthened run, repsLeast or more, simulate at most requestsMost requests together,
+// or requestsTimes those of the given scenario. A fleet that takes longer to settle has no verdict.
 const (
 	requestsMost  = 2e7
 	requestsTimes = 4
@@ -54,15 +54,16 @@ type planning struct {
 	exhausted bool     // screenShorter has run
 }
 
-// Plan finds the lease policy that makes the fewest lease calls and meets all targets. The error wraps ErrInfeasible
-// if no policy meets them, and ErrUndecided if the longest runs leave that open. When ctx ends, it wraps
-// sim.ErrInterrupted, and the Plan has the trade-offs that the search found so far.
+// Plan finds the lease policy that makes the fewest lease calls and meets all targets. The error wraps
+// ErrInfeasible if no policy meets them, and ErrUndecided if the longest runs leave that open. When ctx ends,
+// it wraps sim.ErrInterrupted, and the Plan has the trade-offs that the search found so far.
 //
-// A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer leases, while
-// shorter leases deny during round trips. So a plan does not bisect. It tries a grid of policies with short runs and
-// refines it around the best. It confirms the best policies and the trade-offs on seeds that the search has not used,
-// since the winner of many was lucky on its seeds. A run counts from when its fleet has settled. A plan lengthens the
-// runs of the best policy, and of policies that may be better, until twice the length gives the same verdict.
+// A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer
+// leases, while shorter leases deny during round trips. So a plan does not bisect. It tries a grid of
+// policies with short runs and refines it around the best. It confirms the best policies and the trade-offs
+// on seeds that the search has not used, since the winner of many was lucky on its seeds. A run counts from
+// when its fleet has settled. A plan lengthens the runs of the best policy, and of policies that may be
+// better, until twice the length gives the same verdict.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
@@ -111,8 +112,8 @@ func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy)
 	return err
 }
 
-// confirm chooses the best policy that meets the targets on fresh seeds and under the stresses that must hold. If no
-// policy does, it tries shorter leases.
+// confirm chooses the best policy that meets the targets on fresh seeds and under the stresses that must
+// hold. If no policy does, it tries shorter leases.
 func (p *planning) confirm(ctx context.Context) error {
 	policies := append([]lease.Policy{p.q.Scenario.Policy}, promising(p.seen)...)
 	if err := p.try(ctx, 1, policies...); err != nil {
@@ -170,8 +171,9 @@ func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy)
 	return err
 }
 
-// settle lengthens the runs of the best policy, and of policies that may be better, until they decide. With near it
-// also confirms the neighbours of the best one. It returns the best trial that fails no stress, or nil.
+// settle lengthens the runs of the best policy, and of policies that may be better, until they decide. With
+// near it also confirms the neighbours of the best one. It returns the best trial that fails no stress, or
+// nil.
 func (p *planning) settle(ctx context.Context, near bool) (best *trial, err error) {
 	for n := 0; ; n++ {
 		whole := slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken != "" })
@@ -207,8 +209,9 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 	}
 }
 
-// trial prepares a simulation of a policy in a world. The run counts from when the fleet has settled, for times the
-// world's counted time, or half of its settling time if that is more. A world that is not stationary runs as it is.
+// trial prepares a simulation of a policy in a world. The run counts from when the fleet has settled, for
+// times the world's counted time, or half of its settling time if that is more. A world that is not
+// stationary runs as it is.
 func (p *planning) trial(r round, world sim.Scenario, policy lease.Policy, seed uint64, times int) *trial {
 	world.Policy = policy
 	t := &trial{scenario: world, targets: p.q.Targets, times: times}
@@ -284,8 +287,8 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 	return nil
 }
 
-// miss fills a plan that has no policy with the closest miss, and decides between infeasible and undecided. stress is
-// the last one that a policy failed.
+// miss fills a plan that has no policy with the closest miss, and decides between infeasible and undecided.
+// stress is the last one that a policy failed.
 func (p *planning) miss(best *trial, stress string) error {
 	if stress != "" { // a policy that meets the targets without stress is closer than one that does not
 		best = ranked(slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken == "" }),
@@ -328,8 +331,8 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 			}
 			t = p.trial(stressRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, 1)
 		case recurs && s.Stationary():
-			// A fault costs a number of tokens, however long the run is. Half of the run shows it, with time to
-			// settle again.
+			// A fault costs a number of tokens, however long the run is. Half of the run shows it, with time
+			// to settle again.
 			counted := max((p.q.Scenario.Duration-p.q.Scenario.Warmup)/2, 2*s.Settling())
 			*s = lasting(*s, min(s.Warmup+counted, sim.DurationMax))
 		}

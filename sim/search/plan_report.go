@@ -21,25 +21,26 @@ const (
 	Interrupted = "interrupted"
 )
 
-// Plan is the answer to a Question. Its JSON keys are part of the command's interface. Except for Machine, the same
-// question and seed give the same plan on every machine.
+// Plan is the answer to a Question. Its JSON keys are part of the command's interface. Except for Machine,
+// the same question and seed give the same plan on every machine.
 type Plan struct {
 	SchemaVersion int         `json:"schema_version"`
 	Asked                     // the search's seed, and the replications of the confirmation
 	ConfirmSeed   uint64      `json:"confirm_seed"` // of the confirmation; the search does not use it
 	Targets       []Threshold `json:"targets"`
 	Verdict       string      `json:"verdict"` // found, infeasible, undecided or interrupted
-	// Chosen is the chosen policy with its figures on the confirmation's seeds. It is nil unless the verdict is
-	// Found, and so is Given.
+	// Chosen is the chosen policy with its figures on the confirmation's seeds. It is nil unless the verdict
+	// is Found, and so is Given.
 	Chosen *Candidate `json:"chosen,omitempty"`
 	// Given is the scenario's own policy with its figures on the same seeds.
 	Given  *Candidate `json:"given,omitempty"`
 	Stress []Stress   `json:"stress,omitempty"` // of Chosen
-	// TradeOffs has policies that no other policy beats in both calls and accuracy, the chosen one among them.
-	// Their calls differ by a tenth or more. The figures are on the confirmation's seeds, but after an
+	// TradeOffs has policies that no other policy beats in both calls and accuracy, the chosen one among
+	// them. Their calls differ by a tenth or more. The figures are on the confirmation's seeds, but after an
 	// interrupt on the search's.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
-	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each makes as many calls.
+	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each makes as many
+	// calls.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`
 	// Load is the demand for the most popular key as a multiple of its limit. It is 0 without a Chosen.
 	Load float64 `json:"load,omitempty"`
@@ -99,8 +100,8 @@ type Margin struct {
 	Threshold
 	Value float64 `json:"value"` // the pessimistic end
 	Meets bool    `json:"meets"`
-	// Margin is the distance to the bound as a part of what the target tolerates. On the bound it is 0, at twice
-	// what the target tolerates -1. It is 0 too for a figure that must be 0 and is 0.
+	// Margin is the distance to the bound as a part of what the target tolerates. On the bound it is 0, at
+	// twice what the target tolerates -1. It is 0 too for a figure that must be 0 and is 0.
 	Margin float64 `json:"margin"`
 }
 
@@ -111,8 +112,8 @@ type Stress struct {
 	Must        bool   `json:"must"` // the policy was chosen to meet the targets here too
 	// Load is the demand for the most popular key in an overload, as a multiple of its limit.
 	Load float64 `json:"load,omitempty"`
-	// Adds is the effect of recurring faults, as often as Description says. Margins and Figures include it: it
-	// is added to false_reject_ratio and taken from admitted_vs_central.
+	// Adds is the effect of recurring faults, as often as Description says. Margins and Figures include it:
+	// it is added to false_reject_ratio and taken from admitted_vs_central.
 	Adds float64 `json:"adds,omitempty"`
 	Grade
 }

@@ -18,17 +18,18 @@ const (
 	targetStep = 1.25                 // the factor between two targets of the grid
 	fleetStep  = 4                    // the factor between targets far below the one in force
 	targetFine = 1.04                 // the factor between targets around the best of the grid
-	// Leases of a slow limit may last longer than targetHigh, for tokensHigh tokens. Leases of tokensLow tokens
-	// are a call for each request.
+	// Leases of a slow limit may last longer than targetHigh, for tokensHigh tokens. Leases of tokensLow
+	// tokens are a call for each request.
 	tokensHigh, tokensLow = 100, 0.01
 )
 
-// ttlLong is the shortest explicit TTL, in targets. A lease then outlives 7 missed renewals instead of 3. Longer TTLs
-// are powers of two times ttlLong. An explicit TTL keeps leases of a large fleet as short as the target.
+// ttlLong is the shortest explicit TTL, in targets. A lease then outlives 7 missed renewals instead of 3.
+// Longer TTLs are powers of two times ttlLong. An explicit TTL keeps leases of a large fleet as short as the
+// target.
 const ttlLong = 8
 
-// ownPolicy returns the policy of s, with a target that the limits allow. A default target or TTL stays a default,
-// with which leases of a large fleet are longer.
+// ownPolicy returns the policy of s, with a target that the limits allow. A default target or TTL stays a
+// default, with which leases of a large fleet are longer.
 func ownPolicy(s sim.Scenario) lease.Policy {
 	p := s.Policy
 	if p.Target > 0 {
@@ -49,8 +50,8 @@ func (o *options) add(p lease.Policy) {
 	}
 }
 
-// gridOf returns the policies that a plan tries first: the scenario's own, targets for each overcommit, and for
-// a large fleet budgets of calls.
+// gridOf returns the policies that a plan tries first: the scenario's own, targets for each overcommit, and
+// for a large fleet budgets of calls.
 func gridOf(q Question) []lease.Policy {
 	s := q.Scenario
 	grid := options{s: s}
@@ -75,8 +76,8 @@ func gridOf(q Question) []lease.Policy {
 	return grid.all
 }
 
-// overcommits returns the scenario's own overcommit, the powers of two from an eighth of the burst, and the largest
-// allowed one. A larger bound adds values and removes none but the last.
+// overcommits returns the scenario's own overcommit, the powers of two from an eighth of the burst, and the
+// largest allowed one. A larger bound adds values and removes none but the last.
 func overcommits(q Question) []int64 {
 	most, burst, own := overcommitMost(q), int64(math.MaxInt64), q.Scenario.Policy.Overcommit
 	for _, l := range q.Scenario.Limits {
@@ -94,8 +95,9 @@ func overcommits(q Question) []int64 {
 	return all
 }
 
-// overcommitMost returns the largest overcommit to try. A lease takes at most a quarter of burst and overcommit at the
-// full rate (Policy.TargetFor). So more overcommit than four of the longest leases lengthens no lease.
+// overcommitMost returns the largest overcommit to try. A lease takes at most a quarter of burst and
+// overcommit at the full rate (Policy.TargetFor). So more overcommit than four of the longest leases
+// lengthens no lease.
 func overcommitMost(q Question) int64 {
 	rate := 0.0
 	for _, l := range q.Scenario.Limits {
@@ -105,7 +107,8 @@ func overcommitMost(q Question) int64 {
 	return max(useful, q.Scenario.Policy.Overcommit)
 }
 
-// targetsFor returns the targets to try with p, longest first. The burst caps a target, so a small burst leaves few.
+// targetsFor returns the targets to try with p, longest first. The burst caps a target, so a small burst
+// leaves few.
 func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	p.Target = longest(s)
 	low := min(max(targetLow, tokensLast(s, tokensLow)), p.TargetFor(s.Limits)/4)
@@ -120,8 +123,8 @@ func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	return all
 }
 
-// shorter returns policies with shorter leases than the grid's, down to the shortest target. Where the budget of calls
-// lengthens such leases, it adds larger budgets.
+// shorter returns policies with shorter leases than the grid's, down to the shortest target. Where the budget
+// of calls lengthens such leases, it adds larger budgets.
 func shorter(q Question) []lease.Policy {
 	s := q.Scenario
 	below := options{s: s}
@@ -157,8 +160,8 @@ func tokensLast(s sim.Scenario, n float64) time.Duration {
 // longest returns the longest target to try with s.
 func longest(s sim.Scenario) time.Duration { return max(targetHigh, tokensLast(s, tokensHigh)) }
 
-// withLengths returns p with a target that the burst allows, and a TTL in targets, 0 for the default. A TTL leaves
-// time for a call and its retry.
+// withLengths returns p with a target that the burst allows, and a TTL in targets, 0 for the default. A TTL
+// leaves time for a call and its retry.
 func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) lease.Policy {
 	p.Target = max(twoDigits(target), targetMin)
 	p.Target = p.TargetFor(s.Limits)
@@ -179,9 +182,9 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 // centers is the number of best policies around which a plan refines the grid.
 const centers = 2
 
-// around returns policies, and policies near the best of trials, which are sorted: targets between the neighbours in
-// the grid, and longer TTLs up to that of the longest target. In a large fleet the best trial also gets budgets of
-// calls near its own with a long TTL, which saves calls there.
+// around returns policies, and policies near the best of trials, which are sorted: targets between the
+// neighbours in the grid, and longer TTLs up to that of the longest target. In a large fleet the best trial
+// also gets budgets of calls near its own with a long TTL, which saves calls there.
 func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	near, n := options{all: policies}, 0
 	for i, t := range trials {
@@ -258,8 +261,8 @@ func twoDigits[N ~int64](n N) N {
 	return (n + unit/2) / unit * unit
 }
 
-// lasting returns s with another duration, and with the defaults that follow from it. A workload keeps the times
-// that it uses. s has its defaults.
+// lasting returns s with another duration, and with the defaults that follow from it. A workload keeps the
+// times that it uses. s has its defaults.
 func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
 	timeless := func(w *sim.Workload) {
 		if w.Kind != sim.Diurnal {

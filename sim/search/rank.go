@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// alike is the part by which a policy may make more calls than the cheapest one and still be chosen as the
-	// simpler one. Luck changes calls by as much.
+	// alike is the part by which a policy may make more calls than the cheapest one and still be chosen as
+	// the simpler one. Luck changes calls by as much.
 	alike = 0.02
 	// apart is the least factor between the calls of two trade-offs, tradeOffsMax the most that a plan lists.
 	apart        = 10.0 / 9
@@ -51,9 +51,10 @@ func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	return least
 }
 
-// ranked sorts trials, best first. Trials that meet the targets at an end come first, by calls, and the rest follows
-// by margin. Among trials with about the fewest calls the scenario's own policy is first, then the least overcommit,
-// the shortest TTL and the largest margin. The tokens of a crashed process are out of reach for a TTL.
+// ranked sorts trials, best first. Trials that meet the targets at an end come first, by calls, and the rest
+// follows by margin. Among trials with about the fewest calls the scenario's own policy is first, then the
+// least overcommit, the shortest TTL and the largest margin. The tokens of a crashed process are out of reach
+// for a TTL.
 func ranked(trials []*trial, at end) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
@@ -78,9 +79,9 @@ func ranked(trials []*trial, at end) []*trial {
 	})
 }
 
-// promising returns the policies that deserve longer runs: the best at each end of the intervals, and the most
-// accurate in each range of calls. The latter remain if the cheap ones were lucky or fail under stress, and they are
-// the trade-offs.
+// promising returns the policies that deserve longer runs: the best at each end of the intervals, and the
+// most accurate in each range of calls. The latter remain if the cheap ones were lucky or fail under stress,
+// and they are the trade-offs.
 func promising(trials []*trial) []lease.Policy {
 	var all []*trial
 	for at := pessimistic; at <= optimistic; at++ {
@@ -104,8 +105,8 @@ func promising(trials []*trial) []lease.Policy {
 	return policiesOf(append(all, slices.DeleteFunc(spread, func(t *trial) bool { return t == nil })...))
 }
 
-// traded returns the targets that a plan trades against lease calls. These are defaultTargets if the targets bound
-// only calls, redis_cpu and the promise.
+// traded returns the targets that a plan trades against lease calls. These are defaultTargets if the targets
+// bound only calls, redis_cpu and the promise.
 func traded(targets []Threshold) (all []Threshold) {
 	for _, t := range targets {
 		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
@@ -118,8 +119,8 @@ func traded(targets []Threshold) (all []Threshold) {
 	return all
 }
 
-// tradeOffs returns trials that keep the promise, sorted by calls, the chosen one among them. Each makes noticeably
-// more calls than the one before it and is noticeably more accurate.
+// tradeOffs returns trials that keep the promise, sorted by calls, the chosen one among them. Each makes
+// noticeably more calls than the one before it and is noticeably more accurate.
 func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	front := slices.DeleteFunc(slices.Clone(trials), func(t *trial) bool {
 		return slices.Contains(t.targets, promise) && breaks(&t.report.Figures) ||
@@ -214,9 +215,9 @@ func (t Threshold) value(report *sim.Report, at end) float64 {
 	return low
 }
 
-// margin returns the distance of the report to the bound, as a part of what the target tolerates: 0 on the bound, -1
-// twice as bad as tolerated. A ceiling tolerates its bound, a floor 1 minus its bound. For a target that tolerates
-// nothing it is the miss itself, or +Inf if the report meets the target.
+// margin returns the distance of the report to the bound, as a part of what the target tolerates: 0 on the
+// bound, -1 twice as bad as tolerated. A ceiling tolerates its bound, a floor 1 minus its bound. For a target
+// that tolerates nothing it is the miss itself, or +Inf if the report meets the target.
 func (t Threshold) margin(report *sim.Report, at end) float64 {
 	x := t.value(report, at)
 	room, tolerated := t.Bound-x, t.Bound

@@ -36,8 +36,8 @@ const (
 	// Correct clocks become as wrong as two bad quartzes (100 ppm each) and a host without NTP.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
-	// An outage lasts longer than a lease by default, and lengthens the run by its own length. In a short run it
-	// lasts at most outageParts times the counted time.
+	// An outage lasts longer than a lease by default, and lengthens the run by its own length. In a short run
+	// it lasts at most outageParts times the counted time.
 	stressOutage, outageParts = 30 * time.Second, 3
 	// A failover succeeds, with an asynchronous replica that lags a little.
 	stressFailover, stressLost = time.Second, 300 * time.Millisecond
@@ -45,8 +45,8 @@ const (
 	stressRestart = 100 * time.Millisecond
 )
 
-// often gives the assumed time between two faults of a kind. A plan relates the tokens that a fault costs to the
-// tokens admitted in that time.
+// often gives the assumed time between two faults of a kind. A plan relates the tokens that a fault costs to
+// the tokens admitted in that time.
 var often = map[string]struct {
 	every time.Duration
 	words string
@@ -100,8 +100,8 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 	return harder, fmt.Sprintf("%d processes instead of %d", processesOf(harder), processesOf(s))
 }
 
-// loaded returns s with rates scaled so that the demand for the most popular key is load times its limit. s has its
-// defaults. ok is false where answers or a trace decide the load.
+// loaded returns s with rates scaled so that the demand for the most popular key is load times its limit. s
+// has its defaults. ok is false where answers or a trace decide the load.
 func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 	times := load / s.Load()
 	ok = times > 0
@@ -192,8 +192,8 @@ func withFault(s sim.Scenario, f sim.RedisFault) sim.Scenario {
 	return s
 }
 
-// crash kills a tenth of g's processes, at least one, and starts them again unless the group scales meanwhile. It
-// returns the number of killed processes.
+// crash kills a tenth of g's processes, at least one, and starts them again unless the group scales
+// meanwhile. It returns the number of killed processes.
 func crash(g *sim.Group, at time.Duration) (killed int) {
 	count, next := g.Count, 0
 	for next < len(g.Scale) && g.Scale[next].At <= at {
@@ -208,8 +208,8 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 	return killed
 }
 
-// burden spreads the cost of t's one fault over the time between two faults, and corrects t's report. calm has the
-// figures without a fault. part is the addition to the ratio of false rejects.
+// burden spreads the cost of t's one fault over the time between two faults, and corrects t's report. calm
+// has the figures without a fault. part is the addition to the ratio of false rejects.
 func burden(t *trial, calm *sim.Figures, every time.Duration) (part float64) {
 	f := &t.report.Figures
 	counted := t.scenario.Duration - t.scenario.Warmup

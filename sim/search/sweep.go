@@ -4,10 +4,12 @@
 //   - Lab.Sweep: how do the figures change over a grid of parameters? Each Axis is one parameter.
 //   - Lab.Plan: which lease policy makes the fewest calls of Redis and meets a user's targets?
 //
-// All simulations of one question run on the same seeds, so that two scenarios differ by their parameters and not
-// by luck. The answers are the same on every machine: requests bound the work. Package view shows the answers.
+// All simulations of one question run on the same seeds, so that two scenarios differ by their parameters and
+// not by luck. The answers are the same on every machine: requests bound the work. Package view shows the
+// answers.
 //
-// plan.go makes a plan. policy.go lists the policies to try, rank.go compares them, stress.go makes harder worlds.
+// plan.go makes a plan. policy.go lists the policies to try, rank.go compares them, stress.go makes harder
+// worlds.
 package search
 
 import (
@@ -29,8 +31,8 @@ var ErrGrid = errors.New("search: invalid grid")
 // SweepVersion is the version of SweepReport's JSON. It rises when a key changes its meaning or is removed.
 const SweepVersion = 1
 
-// SweepReport is the answer of a sweep. Its JSON keys are part of the command's interface. Except for Machine, the
-// same scenario, axes and seed give the same report on every machine.
+// SweepReport is the answer of a sweep. Its JSON keys are part of the command's interface. Except for
+// Machine, the same scenario, axes and seed give the same report on every machine.
 type SweepReport struct {
 	SchemaVersion int `json:"schema_version"`
 	Asked
@@ -74,9 +76,9 @@ func (r *SweepReport) Label(p *Point) string {
 	return strings.Join(parts, " ")
 }
 
-// Sweep runs s with every combination of the axes' values. Before anything runs, a value that its field does not
-// take or a grid that is too large is an error. When ctx ends, the report has the finished points, and the error
-// wraps sim.ErrInterrupted.
+// Sweep runs s with every combination of the axes' values. Before anything runs, a value that its field does
+// not take or a grid that is too large is an error. When ctx ends, the report has the finished points, and
+// the error wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
 	trials, err := grid(s, axes)
 	if err != nil {

@@ -26,9 +26,9 @@ var (
 //	bound_exceeded_by.worst == 0
 //	false_reject_ratio < 0.5%
 //
-// FIGURE is a JSON key. Alone it means the figure's whole interval or range, and the threshold holds only if it holds
-// for every value there: "false_reject_ratio < 0.5%" bounds the upper end. FIGURE.mean, .low, .high or .worst is that
-// one number. OP is one of < <= > >= == !=.
+// FIGURE is a JSON key. Alone it means the figure's whole interval or range, and the threshold holds only if
+// it holds for every value there: "false_reject_ratio < 0.5%" bounds the upper end. FIGURE.mean, .low, .high
+// or .worst is that one number. OP is one of < <= > >= == !=.
 type Threshold struct {
 	Figure string  `json:"figure"`
 	Part   string  `json:"part,omitempty"` // none for the whole interval
@@ -57,8 +57,8 @@ var (
 	}
 )
 
-// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a figure that is a ratio the %
-// is required, unless NUMBER is 0.
+// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a figure that is a ratio
+// the % is required, unless NUMBER is 0.
 func ParseThreshold(text string) (Threshold, error) {
 	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
@@ -119,8 +119,8 @@ func (t Threshold) interval(report *sim.Report) (low, high float64) {
 	return x, x
 }
 
-// Failure describes a figure that misses the threshold. It is empty if the report meets the threshold. A NaN meets
-// no threshold.
+// Failure describes a figure that misses the threshold. It is empty if the report meets the threshold. A NaN
+// meets no threshold.
 func (t Threshold) Failure(report *sim.Report) string {
 	low, high := t.interval(report)
 	switch {
@@ -142,7 +142,8 @@ func (t Threshold) value6(x float64) string {
 	return fmt.Sprintf("%.6g", x)
 }
 
-// Check returns nil if the report meets the threshold. Otherwise the error wraps ErrNotMet and names the figure.
+// Check returns nil if the report meets the threshold. Otherwise the error wraps ErrNotMet and names the
+// figure.
 func (t Threshold) Check(report *sim.Report) error {
 	if failure := t.Failure(report); failure != "" {
 		return fmt.Errorf("%w: %s: %s", ErrNotMet, t, failure)

@@ -65,7 +65,8 @@ const (
 	Bad     Mood = "bad"
 )
 
-// Section is a part of a document. Each field may be empty. A section without a table and code is not in the text.
+// Section is a part of a document. Each field may be empty. A section without a table and code is not in the
+// text.
 type Section struct {
 	Title  string
 	Text   []string // paragraphs
@@ -135,8 +136,8 @@ var (
 		"units": units}).Parse(pageSource))
 )
 
-// Write writes the document in one of Formats. A page makes a browser load nothing, and its policy forbids it.
-// Everything in a page but its style and its script is escaped text.
+// Write writes the document in one of Formats. A page makes a browser load nothing, and its policy forbids
+// it. Everything in a page but its style and its script is escaped text.
 func (d Document) Write(w io.Writer, format string) error {
 	m := d.Machine
 	shown := struct {
@@ -181,8 +182,8 @@ func factLine(facts []Fact) string {
 	return strings.ReplaceAll(Wrap(strings.Join(words, ", "), lineMax), noBreak, " ")
 }
 
-// numeric formats a number for a cell of a page. A number and its unit stay on one line. Its interval or range is
-// smaller and may stand on the next line.
+// numeric formats a number for a cell of a page. A number and its unit stay on one line. Its interval or
+// range is smaller and may stand on the next line.
 func numeric(text string) html.HTML {
 	at := strings.LastIndexAny(text, "(±")
 	if at < 1 {

@@ -16,8 +16,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// Number formats x for people: at most five significant digits but all of its whole part, commas between thousands,
-// no trailing zeros. Numbers below 0.0001 are in scientific notation. NaN is "–".
+// Number formats x for people: at most five significant digits but all of its whole part, commas between
+// thousands, no trailing zeros. Numbers below 0.0001 are in scientific notation. NaN is "–".
 func Number(x float64) string {
 	switch {
 	case math.IsNaN(x):
@@ -58,9 +58,9 @@ func things(number, thing string) string {
 // Percent formats a ratio in percent: 0.9983 is "99.83 %".
 func Percent(x float64) string { return Number(100*x) + inPercent }
 
-// interval formats the mean and the half width of a figure's confidence interval. The half width has two significant
-// digits, and the mean as many decimals. Without a width it is Number of the mean. A figure that has a range instead
-// shows both ends: "3 (0..7)".
+// interval formats the mean and the half width of a figure's confidence interval. The half width has two
+// significant digits, and the mean as many decimals. Without a width it is Number of the mean. A figure that
+// has a range instead shows both ends: "3 (0..7)".
 func interval(f sim.Figure, scale float64) string {
 	mean, low, high := scale*f.Mean, scale*f.Low, scale*f.High
 	half := max(high-mean, mean-low)
@@ -92,8 +92,8 @@ func known(half float64) (decimals int, round func(float64) string) {
 	}
 }
 
-// Mean formats the mean of the figure with that JSON key, with its unit. Its interval or range decides the number of
-// digits.
+// Mean formats the mean of the figure with that JSON key, with its unit. Its interval or range decides the
+// number of digits.
 func Mean(key string, f sim.Figure) string {
 	text := Figure(key, f)
 	unit := about[key].unit
@@ -171,7 +171,8 @@ func About(key string) string { return about[key].text }
 // Value formats a value of the figure with that JSON key, with its unit.
 func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x, Low: x, High: x}) }
 
-// rough formats a value as Value does, with three decimals, or with two significant digits if these come later.
+// rough formats a value as Value does, with three decimals, or with two significant digits if these come
+// later.
 func rough(key string, x float64) string {
 	x *= scaleOf(key)
 	if !finite(x) {
@@ -185,7 +186,8 @@ func Figure(key string, f sim.Figure) string {
 	return interval(f, scaleOf(key)) + about[key].unit
 }
 
-// scaleOf returns the factor between a figure and its shown value: 100 for a ratio, which is shown in percent.
+// scaleOf returns the factor between a figure and its shown value: 100 for a ratio, which is shown in
+// percent.
 func scaleOf(key string) float64 { return either(about[key].unit == inPercent, 100.0, 1) }
 
 const noBreak = "\u00a0" // a blank that never ends a line

@@ -11,7 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Plan shows a plan for a scenario. The scenario's text and the command line stand at the end. Its JSON is the plan.
+// Plan shows a plan for a scenario. The scenario's text and the command line stand at the end. Its JSON is
+// the plan.
 func Plan(p search.Plan, text, command string) Document {
 	goals := make([]string, len(p.Targets))
 	for i, t := range p.Targets {
@@ -121,7 +122,8 @@ func (v planView) chosen(d *Document) {
 	}
 }
 
-// overLoad adds the calls and rejects of the chosen policy over the load, with the scenario's own load among them.
+// overLoad adds the calls and rejects of the chosen policy over the load, with the scenario's own load among
+// them.
 func (v planView) overLoad() Section {
 	rows := []search.Stress{{Load: v.Load, Grade: v.Chosen.Grade, Description: "the scenario's"}}
 	for _, s := range v.Stress {
@@ -173,8 +175,8 @@ func targetTable(margins []search.Margin) Table {
 	return t
 }
 
-// seen formats a pessimistic end with two digits, as its third is not reliable, and with more only where it would
-// look equal to the target.
+// seen formats a pessimistic end with two digits, as its third is not reliable, and with more only where it
+// would look equal to the target.
 func seen(m search.Margin) string {
 	if text := rough(m.Figure, m.Value); m.Meets || text != rough(m.Figure, m.Bound) {
 		return text
@@ -193,7 +195,8 @@ func (v planView) named() []string {
 	return withAll(names, "false_reject_ratio", "admitted_vs_central")
 }
 
-// tradeOffs returns a table of the named figures without the bound: either all policies keep it, or no target asks.
+// tradeOffs returns a table of the named figures without the bound: either all policies keep it, or no target
+// asks.
 func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 	names := slices.DeleteFunc(v.named(), func(name string) bool { return name == search.BoundFigure })
 	t := Table{Keys: 2}

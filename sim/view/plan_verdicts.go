@@ -95,7 +95,8 @@ const loadLow, loadHigh = 0.05, 20
 // absolute reports whether the target tolerates nothing, so that a margin has no base.
 func absolute(m search.Margin) bool { return m.Bound == 0 || m.Op == ">=" && m.Bound == 1 }
 
-// excess adds the excess above the bound where the bound is no target: in the scenario, and under the worst stress.
+// excess adds the excess above the bound where the bound is no target: in the scenario, and under the worst
+// stress.
 func (v planView) excess(d *Document) {
 	over := func(f *sim.Figures) float64 { return f.BoundExceededBy.Worst }
 	var by []string

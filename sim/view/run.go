@@ -86,9 +86,9 @@ func (r Result) document() Document {
 	return d
 }
 
-// headline returns the five figures that most readers look at first: use of the limit, wrong rejects, excess above the
-// bound, calls of Redis, and load of Redis. For several points it has the range of the means, and for the bound that
-// of the worst values. requests is the number of requests per second, 0 if unknown.
+// headline returns the five figures that most readers look at first: use of the limit, wrong rejects, excess
+// above the bound, calls of Redis, and load of Redis. For several points it has the range of the means, and
+// for the bound that of the worst values. requests is the number of requests per second, 0 if unknown.
 func headline(central string, requests float64, points ...*sim.Figures) (five []Fact) {
 	if len(points) == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Sweep shows a sweep of a scenario. The scenario's text and the command line stand at the end. Its JSON is the
-// report. If one parameter varies, the page has charts.
+// Sweep shows a sweep of a scenario. The scenario's text and the command line stand at the end. Its JSON is
+// the report. If one parameter varies, the page has charts.
 func Sweep(r search.SweepReport, text, command string) Document {
 	axes := make([]string, len(r.Axes))
 	for i, a := range r.Axes {
@@ -76,8 +76,8 @@ func (v sweepView) whyInvalid() (notes []string) {
 // targetPath is the field whose value may differ from the target in force.
 const targetPath = "policy.target"
 
-// inForce returns the column and the name for the target in force. ok is true if that differs from a given value or
-// between points.
+// inForce returns the column and the name for the target in force. ok is true if that differs from a given
+// value or between points.
 func (v sweepView) inForce() (behind int, name string, ok bool) {
 	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
 	for i := range v.Points {

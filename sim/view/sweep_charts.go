@@ -21,8 +21,8 @@ var questions = []struct{ figure, question, unit string }{
 	{search.BoundFigure, "By how many tokens is the bound exceeded?", "tokens"},
 }
 
-// charts adds charts of figures over the values of the only parameter that varies: of all figures, or of those that
-// a map lacks.
+// charts adds charts of figures over the values of the only parameter that varies: of all figures, or of
+// those that a map lacks.
 func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	s := Section{Title: "Over " + across.Path}
 	for _, q := range questions[:either(mapped, 2, len(questions))] {
@@ -46,10 +46,11 @@ func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	return s
 }
 
-// admissions returns the map of a sweep: each algorithm's admissions in percent of one central bucket's. The last
-// parameter has a column for each value. Each algorithm has a row for the values of the other parameters. A rival has
-// one row where these are of the lease policy, which it does not have. A "!" follows a value that exceeds the bound,
-// and the end of the row has the largest excess. A flat map becomes a sentence.
+// admissions returns the map of a sweep: each algorithm's admissions in percent of one central bucket's. The
+// last parameter has a column for each value. Each algorithm has a row for the values of the other
+// parameters. A rival has one row where these are of the lease policy, which it does not have. A "!" follows
+// a value that exceeds the bound, and the end of the row has the largest excess. A flat map becomes a
+// sentence.
 func (v sweepView) admissions() Section {
 	s := Section{Title: "How much is admitted, in % of what one central bucket admits?"}
 	last := len(v.Axes) - 1

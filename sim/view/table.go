@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Table is a table of texts. ">" before a column's name aligns it to the right, as for numbers. "?" lets a text that
-// would be too wide omit the column. Neither sign is shown. A row may have fewer cells than the table has columns.
+// Table is a table of texts. ">" before a column's name aligns it to the right, as for numbers. "?" lets a
+// text that would be too wide omit the column. Neither sign is shown. A row may have fewer cells than the
+// table has columns.
 type Table struct {
 	Columns []string
 	Rows    [][]string
@@ -57,9 +58,9 @@ func (t *Table) Cells() [][]Cell {
 	return cells
 }
 
-// String returns the table as aligned text of at most 80 characters a line, with two spaces between columns and a line
-// under the head. A wider table first omits optional columns from the right, then breaks texts in the last column, and
-// is then divided.
+// String returns the table as aligned text of at most 80 characters a line, with two spaces between columns
+// and a line under the head. A wider table first omits optional columns from the right, then breaks texts in
+// the last column, and is then divided.
 func (t *Table) String() string {
 	t = t.narrow()
 	if t.width() > lineMax {
@@ -201,8 +202,8 @@ func (t *Table) aligned(room int) string {
 // lineMax is the most characters of a line of text.
 const lineMax = 80
 
-// Wrap breaks lines of text at blanks, into lines of at most `most` characters. A longer word stays whole. The parts of
-// a line begin with the blanks of that line.
+// Wrap breaks lines of text at blanks, into lines of at most `most` characters. A longer word stays whole.
+// The parts of a line begin with the blanks of that line.
 func Wrap(text string, most int) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {

@@ -104,7 +104,8 @@ func inspectCommand() *cobra.Command {
 			if err != nil {
 				return nil, "", err
 			}
-			// The user of a reader may lack the permissions of a lease call, which says nothing about the server.
+			// The user of a reader may lack the permissions of a lease call, which says nothing about the
+			// server.
 			refuses := store.Ping(ctx)
 			if errors.Is(refuses, lease.ErrPermanent) {
 				refuses = nil

@@ -56,8 +56,8 @@ func replayCommand(p *program) *cobra.Command {
 }
 
 // fit makes the run as long as t and the answer to its last request, with as many keys and processes. The
-// processes of several groups are the scenario's own. The built-in scenario has words and a warm-up that are not
-// about the trace.
+// processes of several groups are the scenario's own. The built-in scenario has words and a warm-up that are
+// not about the trace.
 func fit(s *sim.Scenario, t *sim.Trace, given bool) {
 	warmup := s.Warmup
 	s.Duration, s.Warmup, s.Keys.Count = 0, 0, t.Keys

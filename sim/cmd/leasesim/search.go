@@ -178,8 +178,8 @@ func (f *shared) plan(o planFlags) error {
 	return f.finish(d, err, missed)
 }
 
-// rerun returns the command that simulates a policy of a plan as the plan did. A length that is the default is
-// left out.
+// rerun returns the command that simulates a policy of a plan as the plan did. A length that is the default
+// is left out.
 func (f *shared) rerun(s sim.Scenario, c *search.Candidate) string {
 	words := []string{"leasesim", "run", "-f", quoted(f.file)}
 	own, sets, p := search.PolicyOf(s), slices.Clone(f.sets), c.Policy

@@ -178,8 +178,8 @@ func (f *shared) validate() error {
 	return errors.Join(all...)
 }
 
-// finish writes a document in the format of --out, and returns the command's error: the error of writing, the error
-// that ended the run early, or the fault that the document shows, whichever comes first.
+// finish writes a document in the format of --out, and returns the command's error: the error of writing, the
+// error that ended the run early, or the fault that the document shows, whichever comes first.
 func (f *shared) finish(d view.Document, early, wrong error) error {
 	if err := d.Write(f.cmd.OutOrStdout(), f.out); err != nil {
 		return fmt.Errorf("leasesim: %w", err)

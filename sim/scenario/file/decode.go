@@ -27,8 +27,8 @@ func (d decoder) err() error {
 	return errors.Join(all...)
 }
 
-// validate adds the violations that Scenario.Validate finds, except in fields that could not be read: such a field has
-// its default now.
+// validate adds the violations that Scenario.Validate finds, except in fields that could not be read: such a
+// field has its default now.
 func (d decoder) validate(s scenario.Scenario) {
 	err := s.Validate()
 	if !d.Complete() {
@@ -41,9 +41,9 @@ func (d decoder) validate(s scenario.Scenario) {
 	}
 }
 
-// keepZeros refuses an explicit zero in a field whose zero value means a default: a sweep would show the default's
-// figures in the row of 0. An explicit zero of a distribution becomes a distribution that draws zeros. keepZeros lists
-// all explicit zeros in s.
+// keepZeros refuses an explicit zero in a field whose zero value means a default: a sweep would show the
+// default's figures in the row of 0. An explicit zero of a distribution becomes a distribution that draws
+// zeros. keepZeros lists all explicit zeros in s.
 func (d decoder) keepZeros(s *scenario.Scenario) {
 	const meansDefault = "is %s, which means its default here: %s; leave it out, or give another value"
 	root, filled := reflect.ValueOf(s).Elem(), reflect.ValueOf(s.Defaults())

@@ -67,9 +67,9 @@ func scalarText(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// Marshal writes the non-zero fields of a scenario as YAML, in the order of scenario.Scenario. Parse reads an equal
-// Scenario if s is valid and its traces are in the files that it names. A trace without a file or a text that is not
-// UTF-8 is an error that wraps ErrInvalid.
+// Marshal writes the non-zero fields of a scenario as YAML, in the order of scenario.Scenario. Parse reads an
+// equal Scenario if s is valid and its traces are in the files that it names. A trace without a file or a
+// text that is not UTF-8 is an error that wraps ErrInvalid.
 func Marshal(s scenario.Scenario) ([]byte, error) {
 	for _, g := range append(slices.Clip(s.Groups), scenario.Group{Workload: &s.Workload}) {
 		if w := g.Workload; w != nil && w.Trace != nil && w.File == "" {

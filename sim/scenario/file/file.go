@@ -31,7 +31,8 @@ import (
 // ErrInvalid is wrapped by every error about the text of a scenario file, an assignment or a path.
 var ErrInvalid = errors.New("file: invalid scenario")
 
-// Load reads the scenario in a file, on standard input for "-", or the built-in example NAME for "example:NAME".
+// Load reads the scenario in a file, on standard input for "-", or the built-in example NAME for
+// "example:NAME".
 func Load(path string) (scenario.Scenario, error) {
 	if name, ok := strings.CutPrefix(path, "example:"); ok {
 		if !slices.Contains(exampleOrder, name) {
@@ -55,9 +56,9 @@ func Load(path string) (scenario.Scenario, error) {
 	return Parse(path, text)
 }
 
-// Parse reads a scenario. name is the file's name, for errors; traces are read from that file's folder. The result is
-// valid (Scenario.Validate) and has no defaults filled in. The error joins one error per fault, in the order of lines.
-// Each wraps ErrInvalid, and a violation its error of Validate.
+// Parse reads a scenario. name is the file's name, for errors; traces are read from that file's folder. The
+// result is valid (Scenario.Validate) and has no defaults filled in. The error joins one error per fault, in
+// the order of lines. Each wraps ErrInvalid, and a violation its error of Validate.
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario
@@ -72,8 +73,8 @@ func Parse(name string, text []byte) (scenario.Scenario, error) {
 	return s, nil
 }
 
-// loadTraces reads the missing traces of the workloads of s, relative to the scenario's file. Copies of s do not
-// change.
+// loadTraces reads the missing traces of the workloads of s, relative to the scenario's file. Copies of s do
+// not change.
 func (d decoder) loadTraces(s *scenario.Scenario) {
 	d.loadTrace("workload", &s.Workload)
 	s.Groups = slices.Clone(s.Groups)
@@ -149,6 +150,6 @@ func exampleText(name string) []byte {
 	return text
 }
 
-// Template is a commented scenario with every field. Fields that few users set are commented out with their defaults, in
-// lines that begin with # and no space.
+// Template is a commented scenario with every field. Fields that few users set are commented out with their
+// defaults, in lines that begin with # and no space.
 func Template() []byte { return []byte(template) }

@@ -11,20 +11,20 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Paths returns the paths that Set takes, in the order of scenario.Scenario, with [] for the elements of a list:
-// policy.target, limits, limits[], groups, groups[].count. It does not list whole sections, such as redis, which Set
-// takes too.
+// Paths returns the paths that Set takes, in the order of scenario.Scenario, with [] for the elements of a
+// list: policy.target, limits, limits[], groups, groups[].count. It does not list whole sections, such as
+// redis, which Set takes too.
 func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenario]()) }
 
 // Set changes fields, in order: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
 // groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate: 5/s}". The
-// value is the text after the colon in a file. A section or a list is replaced as a whole. In a scenario without
-// groups, groups[0] and groups.all name the group that Defaults adds. A missing clock or workload of a group
-// begins with all fields zero, as in a file.
+// value is the text after the colon in a file. A section or a list is replaced as a whole. In a scenario
+// without groups, groups[0] and groups.all name the group that Defaults adds. A missing clock or workload of
+// a group begins with all fields zero, as in a file.
 //
 // Set reads the trace of a workload.file at once, relative to the working folder. It does not validate the
-// result, because a valid scenario may take several calls. But an explicit zero that would mean a default is an
-// error, also one that s had before. After an error s is unchanged. Copies of s never change.
+// result, because a valid scenario may take several calls. But an explicit zero that would mean a default is
+// an error, also one that s had before. After an error s is unchanged. Copies of s never change.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
 	for _, path := range s.Zeros {
@@ -59,8 +59,9 @@ var (
 	quoted     = regexp.MustCompile(`^\s*["']`)
 )
 
-// assign reads text into the field that parts lead to from v, which is at path. It copies lists and sections on the way,
-// so that no other scenario changes, and adds missing ones: a group's clock or workload, the one group.
+// assign reads text into the field that parts lead to from v, which is at path. It copies lists and sections
+// on the way, so that no other scenario changes, and adds missing ones: a group's clock or workload, the one
+// group.
 func (d decoder) assign(path string, parts []string, text string, v reflect.Value) {
 	if len(parts) == 0 {
 		v.SetZero()
@@ -135,12 +136,12 @@ func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) in
 	return i
 }
 
-// Difference is a field with its values in two scenarios, as in a file, a list in one line. A section in only one of
-// them is "there" and "left out".
+// Difference is a field with its values in two scenarios, as in a file, a list in one line. A section in only
+// one of them is "there" and "left out".
 type Difference struct{ Path, First, Second string }
 
-// Differences returns the fields in which two scenarios differ, in the order of Paths. Compare results of Defaults, since
-// an unset field counts as its zero value. Lists of different lengths are one difference.
+// Differences returns the fields in which two scenarios differ, in the order of Paths. Compare results of
+// Defaults, since an unset field counts as its zero value. Lists of different lengths are one difference.
 func Differences(first, second scenario.Scenario) (all []Difference) {
 	differences("", reflect.ValueOf(first), reflect.ValueOf(second), func(d Difference, _ reflect.Value) {
 		all = append(all, d)

@@ -70,8 +70,8 @@ type Row struct {
 	Agrees    bool    `json:"agrees"`
 }
 
-// tolerance is the allowed distance of a real figure from the simulated ones: the parts fewer and more of them, and
-// some in either direction.
+// tolerance is the allowed distance of a real figure from the simulated ones: the parts fewer and more of
+// them, and some in either direction.
 type tolerance struct {
 	fewer, more, some float64
 	text              string

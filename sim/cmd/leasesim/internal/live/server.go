@@ -158,9 +158,9 @@ func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 // silentFor is how long one try to reach a server may take.
 const silentFor = 3 * time.Second
 
-// newClient returns a client for the address in --redis: host:port of one server, or a URL of go-redis. The scheme
-// redis, rediss (TLS) or unix selects one server, and the suffix +cluster or +sentinel a cluster or Sentinel. Errors do
-// not repeat the address, which may hold a password.
+// newClient returns a client for the address in --redis: host:port of one server, or a URL of go-redis. The
+// scheme redis, rediss (TLS) or unix selects one server, and the suffix +cluster or +sentinel a cluster or
+// Sentinel. Errors do not repeat the address, which may hold a password.
 func newClient(address string) (rdb redis.UniversalClient, err error) {
 	redis.SetLogger(silent{})
 	if !strings.Contains(address, "://") {
