@@ -178,8 +178,8 @@ type Events struct {
 	// Policy.Fallback decides requests for the node's keys, except for tokens that the process holds. See
 	// Stats.Nodes.
 	NodeAway func(node string, err error)
-	// NodeBack runs when the node has answered a call again; after is the time since NodeAway. Only requests
-	// cause calls, so without requests a node stays away. NodeBack does not run after Close.
+	// NodeBack runs when the node has answered a call again; after is the time since NodeAway. Requests
+	// and due reports cause calls. Without them a node stays away. NodeBack does not run after Close.
 	NodeBack func(node string, after time.Duration)
 	// KeyFailed runs when a lease call for key has failed although its node is well, for example because the
 	// bucket is damaged. Policy.Fallback decides for this key until a call succeeds, after which KeyFailed

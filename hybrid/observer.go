@@ -27,7 +27,7 @@ type Stats struct {
 	Name             string        // Config.Name
 	Keys             int           // keys in the table now, once for each class that uses them
 	InUse            int           // part of Keys with a request in the last TTL or with tokens
-	Degraded         int           // part of InUse whose node is away or whose last call failed
+	Degraded         int           // part of InUse for which no request waits for the store: see NodeStats.Away
 	Waiting          int           // requests that wait for a lease call or in line now
 	RTT              time.Duration // 99th percentile of the last round trips, of the slowest node
 	Leased           int64         // tokens granted by the store
@@ -61,7 +61,8 @@ type Stats struct {
 }
 
 // NodeStats tells whether one node of the store answers. A node is away from the first failed call to the
-// next answer, of any Limiter on the Store. Only requests for its keys cause calls that it could answer.
+// next answer, of any Limiter on the Store. Only requests and due reports
+// of its keys cause calls that it could answer.
 type NodeStats struct {
 	Node           string        // address, if the Store knows it
 	Away           time.Duration // length of the outage so far; 0 while the node answers

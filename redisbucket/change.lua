@@ -53,7 +53,6 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
   end
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
     -- The loss was at least `ago` microseconds ago. Earlier leases last at most `lasting` microseconds.
-    -- A bucket that was lost while it waited out a loss had granted nothing.
     local ago = exists and seen < epoch and now - birth or 0
     local lasting = min(leaseMax + ceil(max(0, clock - heardAt - ago, heardAge - ago) / 8), max(leaseMax, 10000000))
     -- An earlier bucket was lost if it had not expired when this one was created.

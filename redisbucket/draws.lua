@@ -3,7 +3,7 @@
 --
 -- KEYS     the buckets
 -- ARGV[1], ARGV[2]  as in lease.lua, for all buckets
--- ARGV[3]  the requests, of 85 bytes each
+-- ARGV[3]  the requests, of 78 bytes each
 -- ARGV[4]  if present, no draw is made, and the reply is the number of buckets that exist
 --
 -- Reply: for each bucket the reply of draw.lua, or nil if it is unchanged and needs a call of its own.

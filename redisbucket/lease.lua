@@ -8,8 +8,9 @@
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
 --            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7
 --            remaining 7, returned 7, waiting 7, headroom 8, draw 1
---          ttl is a proposal, headroom a part of each burst. epoch, counter, leaseMax, heardAt (the server's
---          time) and heardExpiry repeat the last reply, or are 0. A draw omits the last line if
+--          ttl is a proposal, headroom a part of each burst. epoch, counter, heardAt (the server's time)
+--          and heardExpiry repeat the last reply, leaseMax its leaseMax or frozen if that is more; before a reply
+--          all are 0. A draw omits the last line if
 --          waiting equals want and all its other numbers are 0. Late entries follow, at most 16 of each kind:
 --            kind 1, tokens 7, time 7
 --          kind is 0 for unused, 1 for refund, 2 for debt, 3 for charge. time is the running time of the draw

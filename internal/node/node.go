@@ -119,9 +119,9 @@ func (n *Node[D]) Cancel() { n.open-- }
 func (n *Node[D]) Join(d D, since clock.Instant) { n.waiting = append(n.waiting, waiting[D]{d, since}) }
 
 // Depart returns the draws to send now, as an opened batch. Waiting draws are sent as soon as no batch of
-// draws is under way, or a Window after the last batch was sent. The stranded draws will not be sent in time:
-// the node is away, or they have waited for CallTimeout. If again is above 0, the caller calls Depart again
-// after that time.
+// draws is under way, or after window() since the last batch was sent. The stranded draws will not be sent in
+// time: the node is away, or they have waited for CallTimeout. If again is above 0, the caller calls Depart
+// again after that time.
 func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Duration) {
 	since := now.Add(-n.timeout)
 	for len(n.waiting) > 0 && (n.breaker.Away() || n.waiting[0].since <= since) {

@@ -12,7 +12,8 @@ type failures struct {
 	inARow  int
 	stales  int           // number of calls in a row that failed with ErrStale
 	probeAt clock.Instant // while degraded: when the next call may go out
-	turn    clock.Instant // when the key asks again after its node refused a call
+	turn    clock.Instant // when the key asks turnOf again, which is away and has refused a call
+	turnOf  *Breaker
 }
 
 // Degraded reports whether no request waits for the store: the key's node is away or takes no call of this
@@ -25,11 +26,12 @@ func (f *failures) Degraded() bool {
 	return f.inARow > 0 || b.Away() || !f.holder.calling && b.Holds(f.host.Now())
 }
 
-// Turn returns when the key may ask again after Breaker.Admit refused its call. A turn that lies ahead
-// stands: a key that is polled earlier for another reason would lose the probe that awaits it.
+// Turn returns when the key may ask again after Breaker.Admit refused its call. A turn that lies ahead stands
+// while the node is away: a key that is polled earlier for another reason would lose the probe that awaits
+// it.
 func (f *failures) Turn(now clock.Instant) clock.Instant {
-	if f.turn <= now {
-		f.turn = f.host.Breaker().Turn(now)
+	if b := f.host.Breaker(); f.turn <= now || f.turnOf != b || !b.Away() {
+		f.turn, f.turnOf = b.Turn(now), b
 	}
 	return f.turn
 }

@@ -25,7 +25,7 @@ func (s Scenario) Stockable() int64 {
 		}
 	}
 	for _, l := range s.Limits {
-		coming := float64(l.Rate() * (s.TTLInForce() + line).Seconds())
+		coming := float64(l.Rate() * (s.ttlMost() + line).Seconds())
 		least = min(least, float64(l.Capacity()+config.Overcommit)+coming)
 	}
 	starts := 1
@@ -35,6 +35,12 @@ func (s Scenario) Stockable() int64 {
 		}
 	}
 	return int64(min(least*float64(starts)*float64(max(1, s.Keys.Count)), math.MaxInt64/2))
+}
+
+// ttlMost returns TTLInForce, or the longer TTL of a key that all processes use.
+func (s Scenario) ttlMost() time.Duration {
+	s.Keys.Count = 1
+	return s.TTLInForce()
 }
 
 // Disturbance is a fault or a growth of the fleet. Afterwards the fleet builds its stock again.
@@ -161,7 +167,7 @@ func (s Scenario) Settling() time.Duration {
 		}
 		fills = max(fills, float64(l.Capacity())/l.Rate(), spends(stock, l.Rate(), tokens, s.Workload.Cost.Mean()))
 	}
-	fills += float64(lives * s.TTLInForce().Seconds())
+	fills += float64(lives * s.ttlMost().Seconds())
 	return time.Duration(min(fills, DurationMax.Seconds()) * 1e9)
 }
 

@@ -66,6 +66,7 @@ type trial struct {
 	shorter   *trial // the same policy in a run of half the length, or nil
 	unsettled bool   // the fleet takes longer to settle than a run may simulate
 	broken    string // the stress that the policy must withstand and fails
+	unclear   bool   // a longer run under that stress may show that the policy withstands it
 }
 
 // work runs the simulations of one question, each once. One goroutine uses it, and no longer after an error.

@@ -146,7 +146,7 @@ func (p *planning) confirm(ctx context.Context) error {
 		if i < 0 {
 			return p.choose(best, stresses)
 		}
-		broken, best.broken = stresses[i].Name, stresses[i].Name
+		broken, best.broken, best.unclear = stresses[i].Name, stresses[i].Name, stresses[i].Undecided
 	}
 }
 
@@ -290,17 +290,20 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 // miss fills a plan that has no policy with the closest miss, and decides between infeasible and undecided.
 // stress is the last one that a policy failed.
 func (p *planning) miss(best *trial, stress string) error {
-	if stress != "" { // a policy that meets the targets without stress is closer than one that does not
-		best = ranked(slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken == "" }),
-			pessimistic)[0]
-		stress = best.broken
-	}
-	p.plan.Miss = &Miss{Closest: p.candidate(best), Stress: stress}
-	p.list(p.confirmed, nil)
+	unclear := slices.ContainsFunc(p.confirmed, func(t *trial) bool { return t.unclear })
 	open := slices.ContainsFunc(p.confirmed, func(t *trial) bool {
 		return t.broken == "" && t.scenario.Stationary() && (t == best && t.shaky() || t.open())
 	})
-	if p.plan.Verdict = Infeasible; open {
+	if stress != "" && !open { // a policy that meets the targets without stress is closer than one that does not
+		best = ranked(slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken == "" }),
+			pessimistic)[0]
+		stress = best.broken
+	} else {
+		stress = ""
+	}
+	p.plan.Miss = &Miss{Closest: p.candidate(best), Stress: stress}
+	p.list(p.confirmed, nil)
+	if p.plan.Verdict = Infeasible; open || unclear {
 		p.plan.Verdict = Undecided
 		if best.unsettled {
 			p.plan.SettlesS = best.scenario.Settling().Seconds()

@@ -232,6 +232,10 @@ func TestAPlanIsUndecidedWhereRunsDoNotSettle(t *testing.T) {
 	w.f = func(s sim.Scenario) truth { return truth{calls: s.Duration.Seconds(), admitted: 1} }
 	_, err = ask(t, w, Question{Scenario: s})
 	testkit.Check(t, errors.Is(err, ErrUndecided), "%v", err)
+	// and so it is where only a stress that must hold does not settle.
+	w.f = rising(func(ms float64) float64 { return ms / 1e5 })
+	p, err = ask(t, w, Question{Scenario: s, MustHold: []string{"load_1"}})
+	testkit.Check(t, errors.Is(err, ErrUndecided) && p.Miss.Stress == "load_1", "%v, %+v", err, p.Miss)
 }
 
 func TestAnInterruptedPlanShowsWhatTheSearchHadSeen(t *testing.T) {

@@ -11,7 +11,7 @@ var (
 	// near one came.
 	ErrInfeasible = errors.New("search: no policy meets the targets")
 	// ErrUndecided is wrapped by the error of a question that runs of the length allowed do not answer.
-	ErrUndecided = errors.New("search: undecided, as the fleet does not settle in the time that a run may last")
+	ErrUndecided = errors.New("search: undecided, as the longest runs leave open whether the targets hold")
 )
 
 // Question says what to plan for.

@@ -49,8 +49,8 @@ func (v planView) judge(d *Document) {
 			d.say(Bad, "Undecided: at this load the fleet takes %v to settle, longer than plan simulates.",
 				inSeconds(math.Round(v.SettlesS)))
 		} else {
-			d.say(Bad, "Undecided: runs of %v leave open whether the targets hold. More --reps narrow the intervals.",
-				inSeconds(c.DurationS))
+			d.say(Bad, "Undecided: runs of %v leave open whether the targets hold%s. More --reps narrow the intervals.",
+				inSeconds(c.DurationS), either(v.Miss.Stress != "", " under stress ("+v.Miss.Stress+")", ""))
 		}
 		d.say(Neutral, "The best so far is %s.", policyText(c.Policy))
 	case search.Infeasible:
