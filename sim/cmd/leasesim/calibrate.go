@@ -13,8 +13,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// measure puts what --calibrate finds into s, but where one of sets says something else, says on standard error
-// what it is, and returns it as --set takes it. The calls it makes are for the limits and the policy of s.
+// measure sets the fields of s that --calibrate measures, except those that sets assigns. It prints them on
+// standard error, and returns them as assignments for --set. Its calls use the limits and the policy of s.
 func measure(cmd *cobra.Command, redis string, sets []string, s *sim.Scenario) (measured []string, err error) {
 	found, r, err := live.Calibrate(cmd.Context(), redis, *s)
 	if cmd.Context().Err() != nil {

@@ -14,14 +14,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// helpMax is how many characters a line of help has at most.
+// helpMax is the most characters of a line of help.
 const helpMax = 80
 
-// flagSlop is by how much pflag writes beyond the width that it is given.
+// flagSlop is the number of characters by which pflag exceeds the given width.
 const flagSlop = 5
 
-// The pages of the help, one for each command: how it is called, what it is in a line, all about
-// it, and its examples.
+// The pages of the help, one for each command: usage, summary, description and examples.
 //
 //go:embed help
 var helpFiles embed.FS
@@ -32,7 +31,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"rivals":  rivalHelp,
 }).ParseFS(helpFiles, "help/*.txt"))
 
-// command is the command of a page, without flags and arguments.
+// command returns the command of a page, without flags and arguments.
 func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	var b strings.Builder
 	if err := pages.ExecuteTemplate(&b, page+".txt", nil); err != nil {
@@ -50,7 +49,7 @@ func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	return c
 }
 
-// noneKnown refuses the words that follow a command and name none of its commands.
+// noneKnown refuses arguments that name no subcommand.
 func noneKnown(c *cobra.Command, words []string) error {
 	if len(words) == 0 {
 		return nil
@@ -65,7 +64,7 @@ func noneKnown(c *cobra.Command, words []string) error {
 	return fmt.Errorf("unknown command %q for %q%s", words[0], c.CommandPath(), instead)
 }
 
-// starred is a line of a list in the help, with a star behind the name or without.
+// starred formats a line of a list in the help, with a star after the name if set.
 func starred(name string, star bool, about string) string {
 	mark := " "
 	if star {
@@ -84,8 +83,8 @@ func figureHelp() string {
 	return b.String()
 }
 
-// rivalHelp has a line for each algorithm. One that goes by the caller's clock shares the line of
-// the one that goes by the store's.
+// rivalHelp returns a line for each algorithm. The variants with the caller's clock and the store's clock
+// share a line.
 func rivalHelp() string {
 	var b strings.Builder
 	all := rival.Names()

@@ -39,7 +39,7 @@ func liveCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// fleet runs the scenario of the flags with real processes. compared says that it will be simulated, too.
+// fleet runs the scenario of the flags with real processes. compared is set if a simulation follows.
 func (f *shared) fleet(redis string, compared bool) (r live.Report, o live.Options, err error) {
 	s, err := f.load(withoutRivals)
 	if err != nil {
@@ -62,7 +62,7 @@ func (f *shared) fleet(redis string, compared bool) (r live.Report, o live.Optio
 	return r, o, err
 }
 
-// showFleet writes the report of a real fleet. The command ends with early, unless the bound was exceeded.
+// showFleet writes the report of a real fleet. It returns early, unless the bound was exceeded.
 func showFleet(c *cobra.Command, r *live.Report, out string, early error) error {
 	write := r.WriteTable
 	if out == view.FormatJSON {
@@ -101,7 +101,7 @@ func (f *shared) compareLive(redis string) error {
 	} else if err != nil {
 		return err
 	}
-	s, err := sim.Record(o.Scenario) // real processes and simulated ones are asked the same
+	s, err := sim.Record(o.Scenario) // real and simulated processes get the same requests
 	if err != nil {
 		return err
 	}
@@ -128,14 +128,14 @@ func (f *shared) compareLive(redis string) error {
 	return f.finish(document, nil, errors.Join(err, f.judge(b.Simulated)))
 }
 
-// rowWords are the names of rows for people, where they differ.
+// rowWords maps names of rows to other words for people.
 var rowWords = map[string]string{
 	live.Calls:    "lease calls/s of a process",
 	live.Jain:     "Jain's index",
 	live.Exceeded: "bound exceeded by",
 }
 
-// document shows the two side by side.
+// document returns the comparison.
 func (b *sideBySide) document(scenario, command string) view.Document {
 	t := view.Table{Columns: strings.Split("figure,>simulated,>real,>agrees from,>to,tolerance,agrees", ",")}
 	verdict := view.Verdict{Mood: view.Good, Text: "The simulation and the real fleet agree."}

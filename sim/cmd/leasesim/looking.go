@@ -24,7 +24,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// looking are the flags of the commands that look at the buckets of a Redis.
+// looking has the flags of the commands that look at the buckets of a Redis.
 type looking struct {
 	redis, prefix, name, out string
 }
@@ -37,8 +37,8 @@ func (l *looking) flags(c *cobra.Command) {
 	f.StringVar(&l.out, "out", view.FormatTable, "table, or json: the value that the library returns")
 }
 
-// show checks the flags and writes what look finds, as its text or as JSON. The end of the context closes the
-// client: go-redis waits for an answer that does not come until its timeouts have passed.
+// show checks the flags and writes the result of look, as text or as JSON. The end of the context closes the
+// client, because go-redis waits for a missing answer until its own timeouts.
 func (l *looking) show(
 	c *cobra.Command, wrong faults, look func(context.Context, *redisbucket.Store) (found any, text string, err error),
 ) error {
@@ -78,7 +78,7 @@ func (l *looking) of() string {
 	return "@" + l.name + ":"
 }
 
-// stored is the key under which a limiter of that name keeps key, as hybrid's storedKey says.
+// stored returns the stored key of key for a limiter of that name, see hybrid's storedKey.
 func (l *looking) stored(key string) string {
 	of := l.of()
 	if of != "" && len(of)+len(key) > lease.KeyMax {
@@ -174,7 +174,7 @@ func bucketText(key string, v redisbucket.View, refuses error) string {
 	return out.String()
 }
 
-// percent is a level as a part of its burst.
+// percent formats a level as a part of the burst.
 func percent(level int64, l lease.Limit) string {
 	return view.Number(float64(int64(1000*float64(level)/float64(cmp.Or(l.Capacity(), 1)))) / 10)
 }
@@ -208,7 +208,7 @@ func topCommand() *cobra.Command {
 	return c
 }
 
-// busiestText has the busiest keys for people.
+// busiestText lists the busiest keys for people.
 func busiestText(b redisbucket.Busiest) string {
 	head := view.Count(b.Read, "key")
 	if b.Unreadable > 0 {
@@ -239,7 +239,7 @@ func busiestText(b redisbucket.Busiest) string {
 	return head + "\n\n" + table.String()
 }
 
-// shownKey is a key for people, on one line and without what a terminal would obey.
+// shownKey formats a key on one line, without control characters.
 func shownKey(key string, most int) string {
 	if key == "" || strings.ContainsFunc(key, safetext.Odd) {
 		key = strconv.Quote(key)

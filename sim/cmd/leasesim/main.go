@@ -26,7 +26,7 @@ import (
 func main() {
 	live.Child()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it whatever it does
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the command
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return (&program{args: args, simulate: sim.Runner.Run}).run(ctx, stdout, stderr)
 }
 
-// root is the command with all its subcommands.
+// root returns the command with all its subcommands.
 func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -77,8 +77,8 @@ func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 	return status
 }
 
-// noneEmpty refuses a flag with an empty value, as --redis "$REDIS" has where that is not set: it
-// would mean the same as no flag. Only an empty --name says something: a limiter without one.
+// noneEmpty refuses a flag with an empty value, which would mean the same as no flag: --redis "$REDIS" with
+// REDIS unset. Only --name may be empty, for a limiter without a name.
 func noneEmpty(flags *pflag.FlagSet) error {
 	var all faults
 	flags.Visit(func(f *pflag.Flag) {

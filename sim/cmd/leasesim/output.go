@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// phases shows on a terminal, phase by phase, how much of something is done. Elsewhere it shows nothing, and
-// show is nil. The caller calls show once at a time, and clear before it prints anything else.
+// phases shows the progress of each phase on a terminal. Elsewhere it shows nothing, and show is nil. Calls
+// of show must not overlap. The caller calls clear before it prints anything else.
 func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 	line, clear := statusLine(w)
 	if line == nil {
@@ -26,7 +26,7 @@ func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 	}, clear
 }
 
-// statusLine rewrites one line on a terminal; elsewhere it says nothing, and show is nil.
+// statusLine rewrites one line on a terminal. Elsewhere it shows nothing, and show is nil.
 func statusLine(w io.Writer) (show func(string), clear func()) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -55,9 +55,8 @@ func replayCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// fit makes the run as long as t and the answer to its last request, with as many keys and processes. The
-// processes of several groups are the scenario's own. The built-in scenario has words and a warm-up that are
-// not about the trace.
+// fit sets the duration of the run from t, and the numbers of keys and processes. Several groups keep their
+// own numbers of processes. The description and the warm-up of the built-in scenario are dropped.
 func fit(s *sim.Scenario, t *sim.Trace, given bool) {
 	warmup := s.Warmup
 	s.Duration, s.Warmup, s.Keys.Count = 0, 0, t.Keys

@@ -25,7 +25,7 @@ func sweepCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// sweep runs the grid and shows it.
+// sweep runs the grid and shows the report.
 func (f *shared) sweep(vary []string, rivals bool) error {
 	s, err := f.load(func(s *sim.Scenario) error {
 		if !rivals {
@@ -75,7 +75,7 @@ func (f *shared) sweep(vary []string, rivals bool) error {
 	return f.finish(view.Sweep(r, f.text, f.program.commandLine(r.Seed)), err, errors.Join(errs...))
 }
 
-// partTargets are the targets that are parts of one, with their flags.
+// partTargets lists the targets that are ratios, with their flags.
 var partTargets = []struct{ flag, figure, op, help string }{
 	{"false-rejects", "false_reject_ratio", "<=", "max `share` of wrong rejects, which one central " +
 		"bucket would have admitted (default 0.5% without other targets)"},
@@ -86,7 +86,7 @@ var partTargets = []struct{ flag, figure, op, help string }{
 	{"worst-share", "worst_share", ">=", "min `share` of its fair share for the worst process, as in 95%"},
 }
 
-// planFlags are the flags of plan beside the shared ones.
+// planFlags has the flags of plan beside the shared ones.
 type planFlags struct {
 	parts         []sim.Ratio // one for each of partTargets
 	redisCalls    float64
@@ -178,8 +178,7 @@ func (f *shared) plan(o planFlags) error {
 	return f.finish(d, err, missed)
 }
 
-// rerun returns the command that simulates a policy of a plan as the plan did. A length that is the default
-// is left out.
+// rerun returns the command that simulates a policy as the plan did. It omits default lengths.
 func (f *shared) rerun(s sim.Scenario, c *search.Candidate) string {
 	words := []string{"leasesim", "run", "-f", quoted(f.file)}
 	own, sets, p := search.PolicyOf(s), slices.Clone(f.sets), c.Policy

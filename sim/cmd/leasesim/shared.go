@@ -27,13 +27,12 @@ const defaultFile = "example:steady-fleet"
 // program is one execution of the command.
 type program struct {
 	args     []string
-	measured []string // what --calibrate found, as --set takes it
+	measured []string // assignments that --calibrate found, in the form of --set
 	simulate func(sim.Runner, context.Context, sim.Scenario) (sim.Report, error)
 }
 
-// shared is a command about a scenario, with the flags that these share. Its flags are added
-// when it is built; load says everything that is wrong with them before anything runs; then finish
-// writes the report, and judge says whether it meets every --threshold.
+// shared is a command about a scenario, with the common flags. load checks them before anything runs. finish
+// writes the report, and judge checks every --threshold.
 type shared struct {
 	cmd     *cobra.Command
 	program *program
@@ -45,16 +44,16 @@ type shared struct {
 	parallel   int
 	duration   time.Duration
 	out        string
-	formats    []string // that out may have
+	formats    []string // allowed values of out
 	thresholds []string
 	calibrate  string
 
 	first func(*sim.Scenario) error // changes the file's scenario before --set does; may be nil
 	rules []search.Threshold        // the parsed thresholds
-	text  string                    // of the scenario's file, with what flags changed
+	text  string                    // the scenario as YAML, with the changes of flags
 }
 
-// asking is the command of a page, with the flags of a scenario, which is file without -f.
+// asking returns the command of a page with the flags of a scenario. file is the scenario without -f.
 func (p *program) asking(page, file string, formats ...string) *shared {
 	f := &shared{program: p, formats: formats}
 	f.cmd = command(page, nil)
@@ -69,7 +68,7 @@ func (p *program) asking(page, file string, formats ...string) *shared {
 	return f
 }
 
-// simulating is the command of a page that simulates, with the flags that all of these have.
+// simulating returns the command of a page that simulates, with the common flags.
 func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	f := p.asking(page, defaultFile, view.Formats...)
 	f.cmd.RunE = func(*cobra.Command, []string) error { return run(f) }
@@ -85,9 +84,9 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	return f
 }
 
-// load is the scenario that -f, --set, --seed, --reps and --duration describe together, changed by
-// adjust, in that order. It is valid, and no default is filled in. The errors say what is wrong
-// with the command line or with the file, and end the command with status 2.
+// load returns the scenario of -f, --set, --seed, --reps and --duration, changed by adjust, in that order. It
+// is valid and has no defaults filled in. Errors about the command line or the file end the command with
+// status 2.
 func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error) {
 	if err := f.validate(); err != nil {
 		return sim.Scenario{}, err
@@ -154,7 +153,7 @@ func ownLoads(s *sim.Scenario) bool {
 
 func ownLoad(g sim.Group) bool { return g.Workload != nil }
 
-// withoutRivals is an adjustment of load for commands that are about the leases alone.
+// withoutRivals is an adjustment of load for commands that simulate leases alone.
 func withoutRivals(s *sim.Scenario) error {
 	s.Rivals = nil
 	return nil
@@ -190,8 +189,8 @@ func (f *shared) finish(d view.Document, early, wrong error) error {
 	return wrong
 }
 
-// judge is nil if r meets every --threshold; else its error says which it fails, and ends the
-// command with status 3. Only Figures is needed.
+// judge returns an error that lists each --threshold that r misses, and ends the command with status 3. It
+// reads only Figures.
 func (f *shared) judge(r sim.Report) error {
 	var errs []error
 	for _, rule := range f.rules {
@@ -200,7 +199,7 @@ func (f *shared) judge(r sim.Report) error {
 	return errors.Join(errs...)
 }
 
-// report simulates the scenario that the flags describe and shows what came of it.
+// report simulates the scenario of the flags and shows the report.
 func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*sim.Scenario) error) error {
 	s, err := f.load(adjust...)
 	if err != nil {
@@ -230,8 +229,8 @@ func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	return f.program.simulate(runner, f.cmd.Context(), s)
 }
 
-// lab runs simulations side by side, and the replications of each, so that the last one has every core. The
-// caller calls clear before it prints anything else.
+// lab returns a Lab that runs simulations and their replications in parallel. The caller calls clear before
+// it prints anything else.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	show, clear := phases(f.cmd.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
@@ -244,8 +243,8 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	return lab, clear
 }
 
-// commandLine returns the shell command that repeats the figures: as this program was called, with the
-// seed, and with what was measured in the place of --calibrate.
+// commandLine returns the shell command that repeats the figures: the arguments of this program, with the
+// seed, and with the measured values in place of --calibrate.
 func (p *program) commandLine(seed uint64) string {
 	words := []string{"leasesim"}
 	seeded := false
@@ -268,10 +267,10 @@ func (p *program) commandLine(seed uint64) string {
 	return strings.Join(words, " ")
 }
 
-// plain are words that no shell reads anything into.
+// plain matches words without special characters of a shell.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,%+@-]+$`)
 
-// quoted is a word as a POSIX shell takes it back.
+// quoted quotes a word for a POSIX shell.
 func quoted(word string) string {
 	if plain.MatchString(word) {
 		return word
@@ -279,7 +278,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// tellTraces says what was done to the traces that s replays, and what of them comes after the end.
+// tellTraces prints the notes about the traces that s replays, and the requests after the end of the run.
 func tellTraces(out io.Writer, s sim.Scenario) {
 	s = s.Defaults()
 	loads := []*sim.Workload{&s.Workload}

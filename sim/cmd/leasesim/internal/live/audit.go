@@ -20,7 +20,7 @@ import (
 // interval encloses a number of nanoseconds. The zero interval encloses nothing.
 type interval struct{ from, to int64 }
 
-// compareClocks asks each node for its time, and widens ahead by how much that clock may be ahead of
+// compareClocks asks each node for its time, and widens ahead to enclose the lead of that clock over
 // stamps.Now. Only a calendar goes by the server's clock.
 func (v *server) compareClocks(ctx context.Context, limit lease.Limit, ahead *interval) error {
 	if limit.Kind != lease.KindCalendar {
@@ -52,10 +52,10 @@ func (v *server) compareClocks(ctx context.Context, limit lease.Limit, ahead *in
 	return nil
 }
 
-// asks are the requests for one key, in the order of the processes.
+// asks has the requests for one key, in the order of the processes.
 type asks struct{ admitted, denied []audit.Span }
 
-// read adds what the file of a process says to the requests for each key, and returns the tokens admitted.
+// read adds the requests in the file of a process to those of each key, and returns the admitted tokens.
 func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64, err error) {
 	slot := 0
 	one := func(key int, n int64) {
@@ -88,7 +88,7 @@ func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64,
 	return admitted, err
 }
 
-// worstOf finds the window that exceeds the bound of a key most, or comes nearest to it.
+// worstOf finds the window with the largest excess over the bound of a key, or else the least distance to it.
 func worstOf(bound audit.Bound, asked []asks, ahead interval) (worst audit.Window, err error) {
 	for key, a := range asked {
 		shifted := make([]audit.Span, len(a.admitted))
@@ -108,16 +108,16 @@ func worstOf(bound audit.Bound, asked []asks, ahead interval) (worst audit.Windo
 	return worst, nil
 }
 
-// Central reports the tokens that one exact limiter of the same kind would have admitted, asked for the same
-// requests: a token bucket, a log of all admissions, or a counter of the period.
+// Central has the tokens that one exact limiter of the same kind would have admitted for the same requests: a
+// token bucket, a log of all admissions, or a counter of the period.
 type Central struct {
 	Limiter  string  `json:"limiter"`
 	Admitted int64   `json:"admitted"`
 	Part     float64 `json:"part"` // admitted by the fleet / Admitted
 }
 
-// central replays the requests for each key in the order in which they were made, of which the fleet admitted
-// some tokens. It returns nil without a request.
+// central replays the requests for each key in order of time. admitted is the number of tokens that the fleet
+// admitted. It returns nil without a request.
 func central(limit lease.Limit, asked []asks, admitted int64, ahead interval) (*Central, error) {
 	words := map[lease.Kind]string{
 		lease.KindBucket: "token bucket", lease.KindSliding: "sliding log",

@@ -9,10 +9,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// Calibrate has one process make some 2,000 requests, each for a key of its own and so with a lease call, on
-// the Redis at address, under the limits and the policy of s. It returns s with the round trips, and with the
-// time that the script took where the server says it (INFO commandstats, which counts all scripts together).
-// The keys expire by themselves.
+// Calibrate makes about 2,000 requests to the Redis at address, each for another key and so with a lease
+// call, under the limits and the policy of s. It returns s with the measured round trips, and with the
+// script's time if the server tells it (INFO commandstats, which counts all scripts together). The keys
+// expire by themselves.
 func Calibrate(ctx context.Context, address string, s sim.Scenario) (sim.Scenario, Report, error) {
 	full := s.Defaults()
 	r, err := Run(ctx, Options{Redis: address, Key: NewKey(), Scenario: sim.Scenario{

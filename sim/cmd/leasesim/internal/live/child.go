@@ -30,12 +30,12 @@ const (
 	startLine = "start %d\n"
 )
 
-// orders are the parent's orders to one child, its first line of input.
+// orders has the parent's orders to one child, its first line of input.
 type orders struct {
 	Options
 	Index int
 	Path  string             // of its stamps file
-	Trace []sim.TraceRequest // its part of a recorded load
+	Trace []sim.TraceRequest // the child's part of a recorded load
 }
 
 // config returns the configuration that the child gives to hybrid.New.
@@ -49,12 +49,12 @@ func (o orders) config() hybrid.Config {
 // child is one process of the fleet.
 type child struct {
 	orders
-	file    *stamps.File // what was asked
+	file    *stamps.File // the requests
 	took    *latencies
 	limiter *hybrid.Limiter
 
 	ended  chan struct{} // closed when the parent ends the load
-	askers atomic.Int64  // goroutines that ask
+	askers atomic.Int64  // goroutines that make requests
 	tried  atomic.Int64  // requests of an adversary
 }
 
@@ -73,8 +73,8 @@ func Child() {
 	os.Exit(0)
 }
 
-// runChild says that it is ready when it could start, begins when told to, and ends by itself with
-// its latencies as the last word.
+// runChild reports that it is ready, begins at the start time that it reads, and writes its latencies at the
+// end.
 func runChild(in io.Reader, out io.Writer) error {
 	c := &child{took: newLatencies(), ended: make(chan struct{})}
 	told := bufio.NewReader(in)
@@ -100,7 +100,7 @@ func runChild(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The parent has reached it: where this process is stopped meanwhile, it tries once more.
+	// The parent has reached the server. If this process was stopped meanwhile, try once more.
 	if store.Ping(context.Background()) != nil {
 		err = store.Ping(context.Background())
 	}
@@ -111,7 +111,7 @@ func runChild(in io.Reader, out io.Writer) error {
 	adversary := c.Scenario.Workload.Kind == sim.Adversary
 	if adversary {
 		cfg.InstanceID = hook.BeforeReport(func(string) {
-			for c.try() { // spends all that is held
+			for c.try() { // spend all held tokens
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func runChild(in io.Reader, out io.Writer) error {
 	defer cancel()
 	err = c.limiter.Shutdown(ctx)
 	if ctx.Err() != nil || errors.Is(err, hybrid.ErrUnavailable) {
-		err = nil // Redis, or a busy machine, was slow to take the rest back; it expires there
+		err = nil // the tokens could not be given back in time; they expire
 	}
 	if err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 // server that does not say.
 const serviceAssumed = 16 * time.Microsecond
 
-// Simulated returns s with the round trips and the service time that a real run measured: the
-// simulator needs them as input. They come from the run that is compared, because a machine that is
-// busy with a burst of all processes answers ten times as slowly as an idle one.
+// Simulated returns s with the round trips and the service time of a real run, as input of the simulation.
+// They must come from the compared run, because a machine that is busy with a burst of all processes answers
+// ten times as slowly as an idle one.
 func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	service := time.Duration(real.ServiceTimeNs)
 	if service == 0 {
@@ -30,20 +30,21 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	return s
 }
 
-// How far a real fleet may be from the simulated ones. The range of the replications covers the seeds,
-// so each tolerance is only for things that the simulator does not know: the other load of the machine,
-// and how precise its timers are. help/compare.txt says each one's reason.
+// The allowed distances between a real fleet and the simulated ones. The range of the replications covers the
+// seeds. A tolerance covers facts that the simulator does not know: other load on the machine, and the
+// precision of timers. help/compare.txt has the reason of each.
 const (
 	offeredWithin  = 0.01
 	admittedWithin = 0.01 // on two cores of which others used half it was 0.04 % of a steady load
 	callsWithin    = 0.05 // on the same machine 1 % more to 3 % less
-	// timerGrain is how late the timer of an idle Go program on Linux may be. A call that a timer
-	// makes comes that much later, and so do all that follow.
+	// timerGrain is the most delay of a timer in an idle Go program on Linux. A call by a timer is late by
+	// that much, and so are the calls after it.
 	timerGrain = time.Millisecond
-	// callsMore is for each process: the call that gives back at the end, and one at the edge of the run.
+	// callsMore is the number of extra calls per process: one gives back at the end, one is at the edge of
+	// the run.
 	callsMore = 2
-	// callsPerBurst is for each process and burst: each call of a beginning asks for half as much
-	// again as the one before, so that a delay of one round trip is a call less.
+	// callsPerBurst is the number of calls per process and burst that a delay may save: at the beginning of a
+	// burst each call asks for 1.5 times the tokens of the one before.
 	callsPerBurst = 1
 	jainWithin    = 0.005
 )
@@ -57,14 +58,14 @@ const (
 	Exceeded = "bound_exceeded_by"
 )
 
-// Row sets one figure of the real fleet beside the simulated ones.
+// Row compares one figure of the real fleet with the simulated ones.
 type Row struct {
 	Name      string  `json:"name"`
 	Simulated float64 `json:"simulated"` // mean over the replications
 	Least     float64 `json:"simulated_least"`
 	Most      float64 `json:"simulated_most"`
 	Real      float64 `json:"real"`
-	Low       float64 `json:"low"` // Real agrees from here
+	Low       float64 `json:"low"` // the least Real that agrees
 	High      float64 `json:"high"`
 	Tolerance string  `json:"tolerance"`
 	Agrees    bool    `json:"agrees"`
@@ -77,8 +78,8 @@ type tolerance struct {
 	text              string
 }
 
-// Compare sets a real run of o beside the simulation of the same scenario. A real figure agrees
-// where it lies in the range of the replications, widened by the tolerance.
+// Compare compares a real run of o with the simulation of the same scenario. A real figure agrees if it lies
+// in the range of the replications, widened by the tolerance.
 func Compare(o Options, simulated sim.Report, real Report) []Row {
 	seconds, processes := o.Scenario.Duration.Seconds(), float64(len(o.weights()))
 	bursts, largest := o.bursts()
@@ -101,7 +102,7 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 	return rows
 }
 
-// row compares one figure, in units of unit.
+// row compares one figure, divided by unit.
 func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 	values := f.Values
 	if len(values) == 0 { // as in a report that was read from a file
@@ -115,7 +116,7 @@ func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 	}
 }
 
-// calls is the tolerance of the calls of one process per second.
+// calls returns the tolerance of one process's calls per second.
 func (o Options) calls(bursts int) tolerance {
 	shortest := o.leased().Target / 2 // between two calls of a process: the bucket asks for as much
 	late := float64(timerGrain) / float64(shortest+timerGrain)
@@ -129,7 +130,7 @@ func (o Options) calls(bursts int) tolerance {
 	return t
 }
 
-// bursts counts the requests that come a Target or more after the one before, and returns the largest cost.
+// bursts counts the requests that follow a gap of a Target or more, and returns the largest cost.
 func (o Options) bursts() (n int, largest float64) {
 	requests, _ := sim.Requests(o.Scenario, -1) // FromScenario has looked at them
 	target, last := o.leased().Target, time.Duration(-1)

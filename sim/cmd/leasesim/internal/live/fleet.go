@@ -1,11 +1,10 @@
-// Package live runs a fleet of real processes against one Redis and audits every admission of every one.
+// Package live runs a fleet of real processes against one Redis and audits every admission.
 //
 // The parent (Run) executes its own binary again once per process. A child (Child) imports hybrid like any
-// service, offers load, and stamps each admission before and after the call into a file shared with the
-// parent, which a kill does not take back, and each refusal. The parent then looks for the worst of all
-// windows, and replays all requests through a central limiter. The load is that of a scenario, and each child
-// draws its own requests as the simulator does. FromScenario, Simulated and Compare set such a run beside a
-// simulation of the same scenario.
+// service, offers load, and stamps each request before and after the call into a file shared with the parent,
+// which survives a kill. The parent then finds the worst window, and replays all requests through a central
+// limiter. A scenario describes the load, and each child draws its own requests as the simulator does.
+// FromScenario, Simulated and Compare compare such a run with a simulation of the same scenario.
 package live
 
 import (
@@ -23,16 +22,15 @@ import (
 const (
 	// progressEvery is how often Run reports progress.
 	progressEvery = 200 * time.Millisecond
-	// grace is how much longer than its load a process may take to end. It finds one that hangs, and leaves a
-	// machine that starves its time.
+	// grace is how much longer than its load a process may run. It detects a process that hangs, and leaves
+	// time on a starved machine.
 	grace = time.Minute
-	// startDelay is how long before its beginning the load is announced, so that it begins everywhere at
-	// once.
+	// startDelay is the time between announcing the load and its start, so that all processes begin at once.
 	startDelay = 100 * time.Millisecond
 )
 
 // Run starts the fleet, waits for it, and audits it. progress, if not nil, gets a line now and then.
-// When ctx ends, the load ends too; the report is of the time until then, and the error is the cause.
+// When ctx ends, the load ends too. The report then covers the time until that, and the error is the cause.
 func Run(ctx context.Context, o Options, progress func(string)) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
@@ -86,7 +84,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err := redis.compareClocks(ctx, o.limit(), &ahead); err != nil {
 		return Report{}, err
 	}
-	before, _ := redis.served(ctx) // zero where it does not say
+	before, _ := redis.served(ctx) // zero if the server does not tell
 	began := time.Now().Add(startDelay)
 	for i, p := range fleet {
 		if _, err := fmt.Fprintf(p.in, startLine, began.UnixNano()); err != nil {

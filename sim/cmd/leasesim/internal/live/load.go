@@ -17,11 +17,10 @@ import (
 const (
 	// step is the shortest pause between two requests: a timer is no more precise than about a millisecond.
 	step = time.Millisecond
-	// lateMost is how long after the end of its load a process makes the requests that it is late with.
+	// lateMost is how long after the end of its load a process still makes late requests.
 	lateMost = time.Second
-	// askersMost bounds how many requests of a process wait at one time, as a server would; the others
-	// are made when one is answered. Without a bound, a burst that finds the processor busy would keep
-	// it busy with goroutines that only wait.
+	// askersMost is the most requests of a process that wait at a time, as in a server. The others wait for
+	// an answer first. Otherwise a burst on a busy processor would keep it busy with waiting goroutines.
 	askersMost = 1000
 )
 
@@ -32,7 +31,7 @@ type question struct {
 	n    int64
 }
 
-// play makes each request of the process when it is due. began is when the load begins, for all processes.
+// play makes each request of the process when it is due. began is the start of the load in all processes.
 func (c *child) play(began time.Time) error {
 	requests, err := sim.Requests(c.Scenario, c.Index)
 	if err != nil {
@@ -78,7 +77,7 @@ func (c *child) play(began time.Time) error {
 		slot++
 	}
 	c.crowd(&wg, due, verb)
-	c.sleep(time.Until(end)) // the simulated processes go on calling until the end, too
+	c.sleep(time.Until(end)) // keep the lease alive until the end, as simulated processes do
 	return nil
 }
 
@@ -99,9 +98,8 @@ func (c *child) sleep(d time.Duration) bool {
 	}
 }
 
-// crowd has users make requests at once. A request that waits for a lease call does not keep the others
-// from being made: each goroutine that asks starts the next one first, up to askersMost of them, so
-// that there is one to go on.
+// crowd makes the requests of users at once. Each goroutine starts the next one before its own request, up to
+// askersMost, so that a request that waits for a lease call does not delay the others.
 func (c *child) crowd(wg *sync.WaitGroup, all []question, verb func(*hybrid.Key, int64) bool) {
 	if len(all) == 0 {
 		return
@@ -120,8 +118,8 @@ func (c *child) crowd(wg *sync.WaitGroup, all []question, verb func(*hybrid.Key,
 	wg.Go(asker)
 }
 
-// ask makes one request and records it. An admission counts only after it is in the file, where a denial has
-// a negative beginning.
+// ask makes one request and records it. An admission counts once it is in the file. A denial has a negative
+// start time there.
 func (c *child) ask(q question, verb func(*hybrid.Key, int64) bool) bool {
 	before, began := stamps.Now(), stopwatch()
 	ok := verb(q.key, q.n)
@@ -136,9 +134,8 @@ func (c *child) ask(q question, verb func(*hybrid.Key, int64) bool) bool {
 	return ok
 }
 
-// attack asks just often enough that its lease is renewed; hook.BeforeReport spends what it holds. Where the
-// limit is a window, all processes together also ask for all of it, just before and just after each moment at
-// which one ends.
+// attack asks just often enough to renew its lease. hook.BeforeReport spends the held tokens. For a window
+// limit, all processes together also ask for the whole limit just before and just after each end of a window.
 func (c *child) attack(began time.Time) {
 	limit, target := c.limit(), c.leased().Target
 	share := limit.Tokens/int64(len(c.weights())*workers) + 1
@@ -166,8 +163,8 @@ func (c *child) try() bool {
 	return c.ask(q, func(k *hybrid.Key, _ int64) bool { return k.TryAllow() })
 }
 
-// turn counts the moments at half a target before and after each end of a window or a period. There
-// are none where the limit is a bucket.
+// turn counts the moments half a target before and after each end of a window or period. A token bucket has
+// none.
 func turn(limit lease.Limit, began, now time.Time, target time.Duration) int64 {
 	if !limit.Windowed() {
 		return 0

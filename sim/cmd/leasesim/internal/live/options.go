@@ -17,22 +17,22 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// Options describe a run.
+// Options describes a run.
 type Options struct {
 	// Scenario has the limit, the policy, the processes, their load, and the faults that FromScenario allows.
 	// A sim.Adversary keeps all that it can get, and spends it just before each report.
 	Scenario sim.Scenario
 	Redis    string // host:port or a URL, see newClient; empty: an embedded one
-	Key      string // of the limiter; with several keys, the beginning of their names
+	Key      string // the key, or with several keys the prefix of their names
 }
 
-// The bounds of a run. Each request of a run is recorded: 16 bytes in a sparse file, and more for the audit.
+// The bounds of a run. It records each request: 16 bytes in a sparse file, and more for the audit.
 const (
 	processesMost = 256
 	requestsMost  = 100_000_000
 )
 
-// workers share the load of an adversary.
+// workers is the number of goroutines that share the load of an adversary.
 const workers = 2
 
 var errScenario = fmt.Errorf("%w: live cannot run this scenario", ErrUsage)
@@ -79,11 +79,11 @@ func (o Options) Validate() error {
 	return bad.Err()
 }
 
-// FromScenario returns the run of a scenario, with a key of its own and without a Redis. Fields that ask for
-// something that real processes cannot do have their defaults in it, and a note each. A run ignores the name,
-// the description, the number of replications and the rivals, and what it measures: network.round_trip and
-// the times of redis. The error wraps ErrUsage if real processes cannot offer the load or keep
-// the limit, or if a requested comparison with a simulation is impossible.
+// FromScenario returns the run of a scenario, with a new key and without a Redis. A field that real processes
+// cannot repeat gets its default and a note. A run ignores the name, the description, the replications, the
+// rivals, and the fields that it measures: network.round_trip and the times of redis. The error wraps
+// ErrUsage if real processes cannot offer the load or keep the limit, or if a requested comparison with a
+// simulation is impossible.
 func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err error) {
 	o = Options{Scenario: s, Key: NewKey()}
 	s = s.Defaults()
@@ -107,8 +107,8 @@ func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err
 	return o, notes, o.Validate()
 }
 
-// playable returns o.Scenario with the defaults of all fields that live ignores or does not know. A new field
-// of a scenario is none that it knows.
+// playable returns o.Scenario with the defaults of all fields that live ignores or does not support. A new
+// field of a scenario is unsupported until it is added here.
 func (o Options) playable() sim.Scenario {
 	s, f := o.Scenario.Defaults(), o.faults()
 	p := s.Policy
@@ -142,7 +142,7 @@ func (o Options) playable() sim.Scenario {
 	return own
 }
 
-// offered returns w with the defaults of those fields that say how requests are made, but for a plain wait.
+// offered returns w with the defaults of the fields that describe how requests are made, except a plain wait.
 func offered(w sim.Workload) sim.Workload {
 	if w.Verb != sim.VerbWait {
 		w.Verb = ""
@@ -152,14 +152,14 @@ func offered(w sim.Workload) sim.Workload {
 	return w
 }
 
-// faults say what happens during a run, and when; 0 means never.
+// faults has the times of the faults of a run; 0 means never.
 type faults struct {
 	kill          time.Duration // the last process gets a kill -9
 	stop, stopFor time.Duration // the first process is stopped
 	hang, hangFor time.Duration // the server answers nothing
 }
 
-// faults returns those of the scenario that a run can repeat.
+// faults returns the scenario's faults that a run can repeat.
 func (o Options) faults() (f faults) {
 	s := o.Scenario.Defaults()
 	if all := s.Redis.Faults; len(all) == 1 && all[0].Kind == sim.FaultHang {
@@ -183,8 +183,8 @@ func (o Options) weights() (all []int64) {
 	return all
 }
 
-// config returns the configuration of every process, but for its weight. The bound is promised for
-// FallbackDeny.
+// config returns the configuration of every process except the weight. It sets FallbackDeny, for which the
+// bound is promised.
 func (o Options) config() hybrid.Config {
 	c := hybrid.Config{Limits: o.Scenario.Limits, Policy: o.Scenario.Policy}
 	c.Policy.Fallback = hybrid.FallbackDeny
@@ -200,8 +200,8 @@ func (o Options) leased() lease.Config {
 // limit returns the only limit of the run.
 func (o Options) limit() lease.Limit { return o.Scenario.Limits[0] }
 
-// entitlement returns the most tokens that the limit can give all keys in d: as many whole windows as fit,
-// and one more of a calendar, as a run may begin and end within a period.
+// entitlement returns the most tokens that the limit can give all keys in d: those of all windows in d, and
+// for a calendar of one more, as a run may begin and end within a period.
 func (o Options) entitlement(d time.Duration) float64 {
 	l := o.limit()
 	most := float64(l.Capacity()) + l.Rate()*d.Seconds()
@@ -222,7 +222,7 @@ func (o Options) entitled() string {
 	return "burst + overcommit + rate x duration"
 }
 
-// capacity returns the number of requests that a process has to record.
+// capacity returns the most requests that a process may record.
 func (o Options) capacity(process int) (n int, err error) {
 	if o.Scenario.Workload.Kind == sim.Adversary {
 		return o.capacityOfAdversary(), nil
@@ -236,7 +236,7 @@ func (o Options) capacity(process int) (n int, err error) {
 	return n + 1, err
 }
 
-// capacityOfAdversary is several times what one adversary could be admitted, and its pauses.
+// capacityOfAdversary returns several times the most admissions of one adversary, and its pauses.
 func (o Options) capacityOfAdversary() int {
 	pauses := float64(o.Scenario.Duration) / float64(o.leased().Target/4+1)
 	return int(10*o.entitlement(o.Scenario.Duration+2*time.Second)+4*workers*pauses) + 4096

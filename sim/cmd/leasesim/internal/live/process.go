@@ -24,16 +24,16 @@ const (
 // process is one child as the parent sees it.
 type process struct {
 	cmd    *exec.Cmd
-	in     io.WriteCloser           // closed, it ends the load
-	file   *stamps.File             // what it was asked
-	fate   string                   // what was done to it, "" for nothing
+	in     io.WriteCloser           // closing it ends the load
+	file   *stamps.File             // its requests
+	fate   string                   // killed or stopped, or ""
 	ready  chan error               // once, when it can begin
 	exited chan error               // once, when it has ended, and then closed
 	told   []*hdrhistogram.Snapshot // by then; nothing of one that was killed
 }
 
-// start makes the file and the process, which ends with ctx and begins when it is told to. The
-// caller closes the file.
+// start creates the file and starts the process, which waits for its start time and ends with ctx. The caller
+// closes the file.
 func start(ctx context.Context, o orders) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -69,7 +69,7 @@ func start(ctx context.Context, o orders) (*process, error) {
 
 // follow tells the process its orders, and reads its output until it ends.
 func (p *process) follow(out io.Reader, orders []byte) {
-	_, _ = p.in.Write(orders) // an error shows in what it answers
+	_, _ = p.in.Write(orders) // an error shows in the answer
 	r := bufio.NewReader(out)
 	line, err := r.ReadString('\n')
 	if err == nil && line != readyLine {
@@ -83,11 +83,11 @@ func (p *process) follow(out io.Reader, orders []byte) {
 	close(p.exited)
 }
 
-// lingerMax is how long a process may take to exit once it has said all.
+// lingerMax is how long a process may take to exit after its last output.
 const lingerMax = 5 * time.Second
 
-// wait waits for the process to exit. One that has said all is killed where it does not: the race detector of
-// Go hangs at times when a process exits (in racefini).
+// wait waits for the process to exit, and kills it lingerMax after its last output: Go's race detector
+// sometimes hangs at exit (in racefini).
 func (p *process) wait() error {
 	if p.told == nil {
 		return p.cmd.Wait()
@@ -99,13 +99,13 @@ func (p *process) wait() error {
 	return nil
 }
 
-// end ends the load of the process, even of one that is stopped or has ended.
+// end ends the load of the process. The process may be stopped, or have ended.
 func (p *process) end() error {
 	_ = p.in.Close()
 	return p.resume()
 }
 
-// resume lets the process go on, where it may be stopped.
+// resume lets a stopped process continue.
 func (p *process) resume() error {
 	if cannotStop != "" {
 		return nil
@@ -113,7 +113,7 @@ func (p *process) resume() error {
 	return p.signal(resumeSignal)
 }
 
-// signal does nothing to a process that has ended: this one may have been stopped until then.
+// signal sends a signal. A process that has ended ignores it.
 func (p *process) signal(s os.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("leasesim: %v: %w", s, err)

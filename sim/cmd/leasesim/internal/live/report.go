@@ -21,7 +21,7 @@ type Report struct {
 	RoundTrips      int64     `json:"round_trips"`
 	DecisionNs      Quantiles `json:"decision_ns"`
 	RoundTripNs     Quantiles `json:"round_trip_ns"`
-	LagNs           Quantiles `json:"lag_ns"` // how late requests were made
+	LagNs           Quantiles `json:"lag_ns"` // delay of requests
 	// by that: the machine, so that nothing is proved
 	Overloaded            bool      `json:"overloaded,omitempty"`
 	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, by the server; 0: unknown

@@ -90,7 +90,7 @@ type served struct {
 	time  time.Duration
 }
 
-// served asks every master. The answer is zero where the server does not say, as the embedded one.
+// served asks every master. It returns zero if a server does not tell, such as the embedded one.
 func (v *server) served(ctx context.Context) (all served, err error) {
 	var mu sync.Mutex
 	err = v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
@@ -111,7 +111,7 @@ func (v *server) served(ctx context.Context) (all served, err error) {
 	return all, err
 }
 
-// masters does f with each, at once.
+// masters calls f for each master, in parallel.
 func (v *server) masters(ctx context.Context, f func(context.Context, redis.Cmdable) error) error {
 	if cluster, ok := v.rdb.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return f(ctx, c) })
@@ -119,7 +119,7 @@ func (v *server) masters(ctx context.Context, f func(context.Context, redis.Cmda
 	return f(ctx, v.rdb)
 }
 
-// hang keeps every master from executing anything for d: what comes meanwhile is executed after it.
+// hang stops every master for d. Calls that arrive meanwhile run afterwards.
 func (v *server) hang(ctx context.Context, d time.Duration) error {
 	err := v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
 		return rdb.ClientPause(ctx, d).Err()
@@ -130,7 +130,7 @@ func (v *server) hang(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// since is the mean time of a call since before; 0 if there was none.
+// since returns the mean time of the calls since before, or 0 without a call.
 func (s served) since(before served) time.Duration {
 	if s.calls <= before.calls {
 		return 0
@@ -138,7 +138,7 @@ func (s served) since(before served) time.Duration {
 	return (s.time - before.time) / time.Duration(s.calls-before.calls)
 }
 
-// silent drops go-redis's own log lines, as an error says the same once.
+// silent drops go-redis's own log lines. An error reports the same once.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
@@ -155,7 +155,7 @@ func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 	return rdb, address, nil
 }
 
-// silentFor is how long one try to reach a server may take.
+// silentFor is the time limit of one attempt to reach a server.
 const silentFor = 3 * time.Second
 
 // newClient returns a client for the address in --redis: host:port of one server, or a URL of go-redis. The

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// cannotStop says why no process can be stopped here; empty: it can.
+// cannotStop is the reason why this system cannot stop processes; empty if it can.
 const cannotStop = ""
 
-// The signals that keep a process from running, and let it go on.
+// The signals that stop and resume a process.
 const stopSignal, resumeSignal = syscall.SIGSTOP, syscall.SIGCONT
 
-// wallClock is the time of day to the microsecond.
+// wallClock returns the time of day to the microsecond.
 func wallClock() time.Time { return time.Now() }
 
 var loaded = time.Now()
 
-// stopwatch reads a clock that shows how long one decision takes.
+// stopwatch reads a clock that is fine enough for one decision.
 func stopwatch() time.Duration { return time.Since(loaded) }

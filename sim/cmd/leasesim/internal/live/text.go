@@ -11,7 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// WriteTable writes the report for a person: what was run, what it proves, and the figures.
+// WriteTable writes the report as text: the run, the verdicts, and the figures.
 func (r Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	line := func(format string, args ...any) {
@@ -37,7 +37,7 @@ func (r Report) WriteTable(w io.Writer) error {
 // than it can serve: it interprets the script anew for each, in some milliseconds.
 const embeddedSlow = 20 * time.Millisecond
 
-// verdicts says what the run proves, and what keeps it from proving more.
+// verdicts lists what the run proves, and the reasons why it does not prove more.
 func (r Report) verdicts(line func(format string, args ...any)) {
 	if excess := r.BoundExceededBy; excess > 0 {
 		line("THE BOUND IS EXCEEDED by %s.", view.Count(excess, "token"))
@@ -58,7 +58,7 @@ func (r Report) verdicts(line func(format string, args ...any)) {
 	}
 }
 
-// figures is the table of what was counted and measured.
+// figures returns the table of the figures.
 func (r Report) figures() *view.Table {
 	t := &view.Table{Columns: []string{"figure", ">value", "what it is"}}
 	t.Add("offered", number(r.Offered), "requests")

@@ -13,12 +13,12 @@ import (
 const (
 	decisions = iota
 	roundTrips
-	lags // how late requests were made
+	lags // delays of requests
 	kinds
 )
 
-// latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number
-// of goroutines may observe and ask what there is to tell.
+// latencies counts the durations of decisions and round trips, within 1 %, up to a minute. Goroutines may
+// share it.
 type latencies struct {
 	mu sync.Mutex
 	of [kinds]*hdrhistogram.Histogram
@@ -40,7 +40,7 @@ func (l *latencies) observe(kind int, took time.Duration) {
 	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // which is in the histogram's range
 }
 
-// told returns what a process tells its parent at its end, as JSON.
+// told returns the counts that a process sends to its parent at its end, as JSON.
 func (l *latencies) told() (all []*hdrhistogram.Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,14 +50,14 @@ func (l *latencies) told() (all []*hdrhistogram.Snapshot) {
 	return all
 }
 
-// merge adds what a process told; one that was killed told nothing.
+// merge adds the counts of a process. A killed process sent none.
 func (l *latencies) merge(told []*hdrhistogram.Snapshot) {
 	for i, s := range told {
 		l.of[i].Merge(hdrhistogram.Import(s))
 	}
 }
 
-// Quantiles of the time that something took, as the caller saw it; 0 where there was nothing.
+// Quantiles has quantiles of a duration, as the caller saw it. They are 0 without a sample.
 type Quantiles struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
@@ -72,8 +72,8 @@ func isOverloaded(late Quantiles, target time.Duration) bool {
 	return time.Duration(late.P99) > max(10*time.Millisecond, target/10)
 }
 
-// linkOf returns the distribution of a link on which round trips took as long as seen, with service in
-// the server.
+// linkOf returns the distribution of a link from the quantiles of round trips. service is the server's part
+// of a round trip.
 func linkOf(seen Quantiles, service time.Duration) sim.DurationDist {
 	trip := max(time.Duration(seen.P50)-service, time.Microsecond)
 	slow := max(time.Duration(seen.P99)-service, trip)

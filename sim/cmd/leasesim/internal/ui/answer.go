@@ -21,13 +21,13 @@ const (
 	quickReps = 4
 	quickFor  = 300 * time.Millisecond // that the first answer may take
 	loadsFor  = time.Second            // and the first curve over the load
-	longAfter = 20 * time.Second       // a longer run is offered, not made
+	longAfter = 20 * time.Second       // a longer run starts only on request
 )
 
-// loads are the points of the curves over the load.
+// loads lists the points of the curves over the load.
 var loads = []float64{0.5, 0.9, 1, 1.1, 1.5, 2, 3}
 
-// event is a line of an answer. The page shows its parts in the place of earlier ones.
+// event is a line of an answer. Its parts replace earlier parts on the page.
 type event struct {
 	Kind     string         `json:"kind"`
 	Text     string         `json:"text,omitempty"`
@@ -59,7 +59,7 @@ type table struct {
 	Code  string        `json:"code,omitempty"`
 }
 
-// headline has the keys of view.Document.Headline, each with a sentence.
+// headline maps the keys of view.Document.Headline to sentences.
 var headline = []struct{ key, text string }{
 	{"admitted_vs_central", "One exact bucket without a network admits 100 %."},
 	{"false_reject_ratio", "Denied, although one exact bucket would have admitted them. Hardly any at a load below 1."},
@@ -68,14 +68,14 @@ var headline = []struct{ key, text string }{
 	{"redis_cpu", "Time that Redis spends on these calls."},
 }
 
-// answer is one simulation of the page.
+// answer is one request of the page for a simulation.
 type answer struct {
 	*settings
 	tell func(event)
 	pace *pace
 }
 
-// run answers with short runs first, and then with long ones. ctx ends it.
+// run answers with short runs first, and then with long ones, until ctx ends.
 func (a *answer) run(ctx context.Context, anyway bool) error {
 	whole := a.whole()
 	text, err := scenfile.Marshal(whole)
@@ -107,7 +107,7 @@ func (a *answer) run(ctx context.Context, anyway bool) error {
 	return nil
 }
 
-// tooLong offers shorter runs than those of s where these take long, and reports whether it did.
+// tooLong offers shorter runs if those of s take long, and reports whether it did.
 func (a *answer) tooLong(s sim.Scenario, so string) bool {
 	needs := a.pace.needs(a.work(s))
 	if needs <= longAfter {
@@ -119,7 +119,7 @@ func (a *answer) tooLong(s sim.Scenario, so string) bool {
 	return true
 }
 
-// leftOut tells that a part of the page takes long, and reports whether it does.
+// leftOut reports whether a part of the page takes too long, and tells the page so.
 func (a *answer) leftOut(kind string, work float64) bool {
 	needs := a.pace.needs(work)
 	if needs > longAfter {
@@ -129,15 +129,14 @@ func (a *answer) leftOut(kind string, work float64) bool {
 	return needs > longAfter
 }
 
-// work is the effort of all runs of s, in requests. A process makes some calls, too, each of which takes as
-// long as some requests.
+// work returns the effort of all runs of s, in requests. It counts a lease call as several requests.
 func (a *answer) work(s sim.Scenario) float64 {
 	perSecond := a.numbers["rate"]*s.Workload.Load + 50*a.numbers["processes"]
 	return perSecond * s.Duration.Seconds() * float64(s.Reps)
 }
 
-// short returns a scenario whose runs take about a time. They last until the fleet has settled nevertheless,
-// and are fewer then: a fleet that has not settled would mislead.
+// short returns s with runs that take about the given real time. They always last until the fleet has
+// settled, since figures before that mislead. If that takes longer, there are fewer runs.
 func (a *answer) short(load float64, reps int, within time.Duration, withFault bool) sim.Scenario {
 	long := a.scenario(a.seconds(), load, withFault)
 	long.Reps = reps
@@ -154,7 +153,7 @@ func (a *answer) short(load float64, reps int, within time.Duration, withFault b
 	return s
 }
 
-// figures simulates s and tells its figures, what they mean, and how it went over time.
+// figures simulates s and sends the figures, the verdicts, and the charts over time.
 func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	full := s.Reps == fullReps
 	runner := sim.Runner{}
@@ -195,7 +194,7 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	return nil
 }
 
-// remarks say what the figures cannot show.
+// remarks adds facts that the figures do not show.
 func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 	say := func(format string, args ...any) {
 		all = append(all, view.Verdict{Mood: view.Neutral, Text: fmt.Sprintf(format, args...)})
@@ -229,7 +228,7 @@ func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 	return all
 }
 
-// curves simulates the loads, without the fault, within about a time.
+// curves simulates the loads without the fault, within about the given real time.
 func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) error {
 	at := loads
 	if own := a.numbers["load"]; !slices.Contains(at, own) {
@@ -277,7 +276,7 @@ func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) 
 	return nil
 }
 
-// rivals compares other algorithms on the same requests as s. Each takes as long as the leases.
+// rivals compares other algorithms on the requests of s. Each takes as long to simulate as the leases.
 func (a *answer) rivals(ctx context.Context, s sim.Scenario, anyway bool) error {
 	fleet := rival.Fleet{Processes: s.Groups[0].Count, Limits: s.Limits, Keys: 1}
 	for _, name := range rival.Names() {
@@ -297,7 +296,7 @@ func (a *answer) rivals(ctx context.Context, s sim.Scenario, anyway bool) error 
 	return nil
 }
 
-// tables are those of a report, with means, and its code.
+// tables returns the tables of a report, with means, and its Go code.
 func tables(d view.Document) (all []table) {
 	titles := map[string]bool{} // of the tables that a page has with intervals, too
 	for _, s := range d.Sections {
@@ -322,7 +321,7 @@ func tables(d view.Document) (all []table) {
 	return all
 }
 
-// plan looks for the policy with the fewest calls that rejects at most a part of the requests wrongly.
+// plan finds the policy with the fewest calls whose wrong rejects stay below a bound.
 func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 	s := a.scenario(a.seconds(), a.numbers["load"], false)
 	lab := search.Lab{

@@ -33,7 +33,7 @@ type section struct {
 	Knobs []knob
 }
 
-// sections are all knobs, in the order of the page.
+// sections has all knobs, in the order of the page.
 var sections = []section{
 	{"The limit", []knob{
 		{Name: "processes", Label: "Processes", Unit: "processes", Default: "12", Steps: steps(1, 1000), Whole: true,
@@ -85,7 +85,7 @@ var sections = []section{
 
 const noFault = "none"
 
-// steps are the round numbers from least to most; whole ones from 1 on.
+// steps returns the round numbers from least to most, whole ones from 1 on.
 func steps(least, most float64) (all []float64) {
 	for exponent := -1; exponent < 7; exponent++ {
 		for _, x := range []float64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
@@ -98,20 +98,20 @@ func steps(least, most float64) (all []float64) {
 	return all
 }
 
-// wrong is a knob with a value that cannot be used, and the allowed ones in words.
+// wrong describes an invalid value of a knob, with the allowed values in words.
 type wrong struct {
 	Knob string `json:"knob"`
 	Text string `json:"text"`
 }
 
-// settings are the knobs of a link. Numbers are those of the knobs that have some.
+// settings has the values of the knobs in a link. Numbers has the numeric ones.
 type settings struct {
 	text    map[string]string
 	numbers map[string]float64
 	faults  []wrong
 }
 
-// read reads a link's query. A knob that it lacks has its default.
+// read reads a link's query. A missing knob has its default.
 func read(query url.Values) *settings {
 	s := &settings{text: map[string]string{}, numbers: map[string]float64{}}
 	known := map[string]bool{}
@@ -137,7 +137,7 @@ func read(query url.Values) *settings {
 	return s
 }
 
-// check reads the text of a knob and returns the allowed values if it has none of them.
+// check reads the text of a knob. For an invalid text it returns the allowed values.
 func (s *settings) check(k knob, text string) (allowed string) {
 	if k.Choices != nil {
 		var values []string
@@ -163,9 +163,8 @@ func (s *settings) check(k knob, text string) (allowed string) {
 	return ""
 }
 
-// scenario returns the scenario of s at this load, for runs that count for this many seconds. A load above
-// the limit spends the burst first, and nothing is rejected meanwhile: that time does not count. The fault is
-// included if withFault is set.
+// scenario returns the scenario of s at a load, for runs with the given counted seconds. Above the limit the
+// burst is spent first, without rejects: that time does not count. withFault includes the fault.
 func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario {
 	in := func(unit time.Duration, x float64) time.Duration {
 		return time.Duration(math.Round(min(x*float64(unit), float64(math.MaxInt64/2))))
@@ -209,7 +208,8 @@ func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario 
 	return sc
 }
 
-// drain returns in how many seconds a load spends the burst, with some to spare; 0 for one within the limit.
+// drain returns the seconds in which a load spends the burst, with some reserve. It is 0 for a load within
+// the limit.
 func (s *settings) drain(load float64) float64 {
 	if load <= 1 {
 		return 0
@@ -217,7 +217,7 @@ func (s *settings) drain(load float64) float64 {
 	return 1.3 * s.numbers["burst"] / (s.numbers["rate"] * (load - 1))
 }
 
-// words are those of the choice of a knob.
+// words returns the words for the choice of a knob.
 func (s *settings) words(name string) string {
 	for _, section := range sections {
 		for _, k := range section.Knobs {
@@ -243,10 +243,10 @@ func (s *settings) validate() []wrong {
 	return faults
 }
 
-// whole is the scenario of the page's YAML.
+// whole returns the scenario for the page's YAML.
 func (s *settings) whole() sim.Scenario { return s.scenario(s.seconds(), s.numbers["load"], true) }
 
-// seconds is how long a run counts: three times as long as the fault at least.
+// seconds returns the counted time of a run, at least three times the fault.
 func (s *settings) seconds() float64 {
 	seconds := s.numbers["seconds"]
 	if s.text["fault"] != noFault {

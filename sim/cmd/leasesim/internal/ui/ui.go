@@ -1,8 +1,8 @@
-// Package ui serves the page of "leasesim ui" to the browsers of this machine: knobs, and what a simulation
-// of them shows. The binary has all that the page loads.
+// Package ui serves the page of "leasesim ui" to the browsers of this machine: knobs, and the results of
+// simulations. The binary contains all files of the page.
 //
-// Other pages of the browser are kept out in two ways. A request must name this server as its Host, so that
-// no other name leads here (DNS rebinding). What simulates takes a secret token, which only the page has.
+// Two rules keep other pages of the browser out. A request must name this server as its Host, against DNS
+// rebinding. A request for a simulation needs a secret token, which only the page has.
 package ui
 
 import (
@@ -36,12 +36,12 @@ var (
 	page = template.Must(template.New("page").Parse(pageSource))
 )
 
-// policy lets a browser load what this server has, and nothing else. The icon is none.
+// policy lets a browser load files of this server only. There is no icon.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Serve serves the page on a port of 127.0.0.1 until ctx ends, which ends the simulations, too. Port 0 is any
-// free one. ready is called with the page's address.
+// Serve serves the page on a port of 127.0.0.1 until ctx ends. Then simulations end, too. Port 0 selects a
+// free port. Serve calls ready with the page's address.
 func Serve(ctx context.Context, port int, ready func(url string)) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -63,7 +63,7 @@ func Serve(ctx context.Context, port int, ready func(url string)) error {
 // server answers a browser.
 type server struct {
 	token string
-	hosts []string // that a request may name
+	hosts []string // allowed Host headers
 	pace  pace
 }
 
@@ -108,7 +108,7 @@ func (s *server) handler() http.Handler {
 	})
 }
 
-// secret answers a request that has the token, with an event in each line. The query has the knobs.
+// secret answers a request with the right token, one event per line. The query has the knobs.
 func (s *server) secret(run func(a *answer, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Token")), []byte(s.token)) != 1 {
@@ -116,7 +116,7 @@ func (s *server) secret(run func(a *answer, r *http.Request) error) http.Handler
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-ndjson")
-		var mu sync.Mutex // simulations tell their progress from any goroutine
+		var mu sync.Mutex // simulations report progress from any goroutine
 		lines, flush := json.NewEncoder(w), http.NewResponseController(w)
 		a := &answer{read(r.URL.Query()), func(e event) {
 			mu.Lock()
@@ -135,13 +135,13 @@ func (s *server) secret(run func(a *answer, r *http.Request) error) http.Handler
 	}
 }
 
-// pace is how fast this machine simulates, as far as it is known.
+// pace is the measured speed of simulations on this machine.
 type pace struct {
 	mu        sync.Mutex
 	perSecond float64 // of requests; 0 means unknown
 }
 
-// paceAtFirst is that of a slow machine.
+// paceAtFirst is the assumed pace before the first measurement, that of a slow machine.
 const paceAtFirst = 2e6
 
 // learn corrects the pace by a simulation.
@@ -151,7 +151,7 @@ func (p *pace) learn(work float64, took time.Duration) {
 	p.perSecond = work / max(took.Seconds(), 1e-3)
 }
 
-// affords is the work that a time has room for.
+// affords returns the work that fits in a time.
 func (p *pace) affords(within time.Duration) float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +161,7 @@ func (p *pace) affords(within time.Duration) float64 {
 	return p.perSecond * within.Seconds()
 }
 
-// needs is how long some work takes.
+// needs returns the time that some work takes.
 func (p *pace) needs(work float64) time.Duration {
 	seconds := work / p.affords(time.Second)
 	return time.Duration(min(seconds, 1e9) * float64(time.Second))
