@@ -60,9 +60,9 @@ type Config struct {
 	LimitsFor func(ctx context.Context, key string) ([]Limit, error)
 	// Version is the deploy part of the configuration's version: the bucket takes the limits of the highest
 	// one at once. Under equal Versions, usually 0, new limits are in force two TTLs after the last call of a
-	// process with the old ones. An added limit then starts empty, or adding it again and again would grant a
-	// burst each time. With a higher Version it starts full. So raise Version to add a quota to a running
-	// fleet. A higher Version also ends everything that SetLimits has set, Blocked included.
+	// process with the old ones. An added limit then starts empty (see Refresh), or adding it again and again
+	// would grant a burst each time. With a higher Version it starts full. So raise Version to add a quota to
+	// a running fleet. A higher Version also ends everything that SetLimits has set, Blocked included.
 	Version int64
 	Policy  lease.Policy // Policy tunes leasing
 	Scope   Scope        // Scope selects the processes that share a bucket; all by default
@@ -259,9 +259,10 @@ var (
 // PerSecond returns a limit of n tokens per second with a burst of n. An idle key admits up to 2n in its
 // first second, the burst and the refill, and then n per second.
 //
-// If a partner allows n calls per second, use nine tenths of the rate, a burst of n/20 and FallbackDeny,
-// because calls arrive less evenly than they leave. For 100, PerSecond(90).WithBurst(5) admits at most 95 in
-// any second. Sliding admits n in any window, but possibly all at once, and needs a larger margin.
+// If a partner allows n calls per second, use nine tenths of the rate, a burst of n/20 rounded down and
+// FallbackDeny, because calls arrive less evenly than they leave. Add Policy.StartEmpty if Redis may lose its
+// data. For 100, PerSecond(90).WithBurst(5) admits at most 95 in any second. Sliding admits n in any window,
+// but possibly all at once, and needs a larger margin.
 func PerSecond(n int64) Limit { return lease.PerSecond(n) }
 
 // PerMinute returns a limit of n tokens per minute with a burst of n, as in redis_rate. After a rest it

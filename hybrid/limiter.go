@@ -81,8 +81,8 @@ func (l *Limiter) Close() error {
 // timeout, not the one that an interrupt has already ended.
 //
 // It returns nil once the store has all tokens back. Otherwise the Limiter is closed too, and the tokens
-// expire within a TTL: the error is the context's, or wraps ErrUnavailable if the store did not take them. A
-// second Shutdown waits for the first.
+// expire within a TTL: the error is the context's, or wraps ErrUnavailable if the store did not take them.
+// Log it: there is nothing left to do. A second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
 		for _, m := range l.members() {
@@ -125,6 +125,11 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 // then call Refresh with the key in every process. Each process proposes the new limits with its next call.
 // Under an equal Config.Version the bucket takes them over two TTLs, about a second, after the last proposal
 // of the old limits. To change the limits of all processes at once from one of them, use SetLimits.
+//
+// Limits continue as SetLimits says, except that a limit which continues none starts empty: a daily quota
+// that the old plan lacks denies until its next period. So give all plans a quota of the same length and
+// offset, for example Calendar(1e9, 24*time.Hour, 0), or change the plan by SetLimits, under which an added
+// limit starts full.
 //
 // If LimitsFor fails or returns invalid limits, the old limits stay. Refresh then returns the error of one
 // key and the number of failed keys. It returns ErrClosed for a closed Limiter, and wraps ErrInvalidKey for
@@ -198,8 +203,10 @@ func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) er
 
 // ClearLimits ends SetLimits and ReplaceLimits for key. The store then has the limits that this Limiter
 // proposes: those of Config.LimitsFor, or Config.Limits without it. So call it in a process with the
-// configuration of the service. Later a deploy or Refresh changes the limits of key again. ClearLimits
-// changes nothing if no limits are set. Errors are those of SetLimits, or wrap the error of LimitsFor.
+// configuration of the service: a quota that the process lacks starts empty when the service proposes it
+// again (see Refresh), and only Reset or its next period repairs that. Later a deploy or Refresh changes the
+// limits of key again. ClearLimits changes nothing if no limits are set. Errors are those of SetLimits, or
+// wrap the error of LimitsFor.
 func (l *Limiter) ClearLimits(ctx context.Context, key string) error {
 	_, err := l.configure(ctx, "clear limits", key, lease.OpClear)
 	return err

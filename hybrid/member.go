@@ -603,7 +603,9 @@ func (m *member) inspect(
 		return lease.State{}, 0, fmt.Errorf("hybrid: %s: %w", operation, err)
 	}
 	for k, limit := range st.Config.Limits {
-		if !m.cfg.Policy.StartEmpty {
+		if limit == Blocked {
+			st.Next[k] = limit.Per
+		} else if !m.cfg.Policy.StartEmpty {
 			st.Levels[k] = limit.Capacity()
 		}
 	}

@@ -222,6 +222,20 @@ func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
 	})
 }
 
+// A blocked key has nothing before its first request, as after it.
+func TestABlockedKeyWithoutABucketHasNothing(t *testing.T) {
+	bubbleOf(t, "", func(t *world) {
+		l := t.process(hybrid.Blocked)
+		for range 2 {
+			r, err := l.Peek(t.Context(), "k")
+			check(t, err == nil && !r.OK && r.Remaining == 0 && r.RetryAfter > 0, "%+v, %v", r, err)
+			levels, err := l.Levels(t.Context(), "k")
+			check(t, err == nil && len(levels) == 1 && levels[0].Remaining == 0, "%+v, %v", levels, err)
+			check(t, !l.Allow("k"), "admitted")
+		}
+	})
+}
+
 // A blocked key denies any number of tokens, without an error.
 func TestBlockedDeniesAnyNumberOfTokens(t *testing.T) {
 	bubble(t, func(t *world) {

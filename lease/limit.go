@@ -39,9 +39,10 @@ type Limit struct {
 // PerSecond returns a limit of n tokens per second with a burst of n. An idle key admits up to 2n in its
 // first second, the burst and the refill, and then n per second.
 //
-// If a partner allows n calls per second, use nine tenths of the rate, a burst of n/20 and FallbackDeny, such
-// as PerSecond(90).WithBurst(5) for 100: calls arrive less evenly than they leave. Sliding admits n in any
-// window, but possibly all at once, and needs a larger margin.
+// If a partner allows n calls per second, use nine tenths of the rate, a burst of n/20 rounded down and
+// FallbackDeny, and StartEmpty if Redis may lose its data, such as PerSecond(90).WithBurst(5) for 100: calls
+// arrive less evenly than they leave. Sliding admits n in any window, but possibly all at once, and needs a
+// larger margin.
 func PerSecond(n int64) Limit { return Limit{Tokens: n, Per: time.Second} }
 
 // PerMinute returns a limit of n tokens per minute with a burst of n.

@@ -54,7 +54,9 @@ type Busiest struct {
 
 // KeyUse describes the use of one key between two readings.
 type KeyUse struct {
-	Key string // or its hash, see lease.ShortKey
+	// Key is the stored key. hybrid stores key as "@" + Config.Name + ":" + key, and a long one by its hash,
+	// see lease.ShortKey. A method of a Limiter takes the key without that prefix, and never a hash.
+	Key string
 	// New says that the bucket has only one reading, or lost calls between the two. Its rates are 0.
 	New    bool
 	Limits []lease.Limit // limits in force; nil if the bucket has been forgotten

@@ -43,9 +43,9 @@ type Holder struct {
 // scanCount is the COUNT of a SCAN.
 const scanCount = 512
 
-// Look looks at the bucket of key and at its holders. Unlike Inspect it sends plain reads only (SCAN,
-// GET, MGET, TIME): a read-only user or a replica is enough. Nothing lists the holders: it goes
-// through all keys of the server, by SCAN with a COUNT of 512, and reads 512 records at one moment.
+// Look looks at the bucket of a stored key (see KeyUse.Key) and at its holders. Unlike Inspect it sends plain
+// reads only (SCAN, GET, MGET, TIME): a read-only user or a replica is enough. Nothing lists the holders: it
+// goes through all keys of the server, by SCAN with a COUNT of 512, and reads 512 records at one moment.
 func (s *Store) Look(ctx context.Context, key string) (v View, err error) {
 	defer func() { err = wrap(key, err) }()
 	bucket := s.bucketKey(lease.ShortKey(key))

@@ -10,7 +10,16 @@ import (
 )
 
 // FaultyStore is a lease.Store that passes calls on to Store until a test calls Away or Slow. It is for tests
-// of how a service behaves while Redis is away. Goroutines may share it.
+// of how a service behaves while Redis is away. Goroutines may share it. In virtual time:
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		store := &hybridtest.FaultyStore{Store: memory.New(nil)} // package lease/memory
+//		limiter, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10)}})
+//		// ... err, requests, store.Away(), time.Sleep, store.Back()
+//		limiter.Close() // before the bubble ends
+//	})
+//
+// Two Limiters stand for two processes if each has a FaultyStore of its own over one memory.Store.
 type FaultyStore struct {
 	lease.Store // required
 
@@ -20,9 +29,8 @@ type FaultyStore struct {
 }
 
 var (
-	_ lease.Pinger     = (*FaultyStore)(nil)
-	_ lease.Router     = (*FaultyStore)(nil)
-	_ lease.Identifier = (*FaultyStore)(nil)
+	_ lease.Pinger = (*FaultyStore)(nil)
+	_ lease.Router = (*FaultyStore)(nil)
 )
 
 // Away makes every call fail at once, as if connections were refused. Before the first request of a Limiter
@@ -133,12 +141,4 @@ func (s *FaultyStore) NodeName(node int) string {
 		return r.NodeName(node)
 	}
 	return ""
-}
-
-// Identity implements lease.Identifier.
-func (s *FaultyStore) Identity() any {
-	if i, ok := s.Store.(lease.Identifier); ok {
-		return i.Identity()
-	}
-	return s.Store
 }

@@ -108,3 +108,36 @@ func TestAFaultyStoreFailsOnCommand(t *testing.T) {
 		}
 	})
 }
+
+func TestFaultyStoresOverOneStoreFailByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// given two processes on one store
+		buckets := memory.New(nil)
+		var away [2]int
+		var stores [2]*hybridtest.FaultyStore
+		var limiters [2]*hybrid.Limiter
+		for i := range limiters {
+			stores[i] = &hybridtest.FaultyStore{Store: buckets}
+			l, err := hybrid.New(stores[i], hybrid.Config{
+				Limits: []hybrid.Limit{hybrid.PerSecond(100)}, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny},
+				Events: hybrid.Events{NodeAway: func(string, error) { away[i]++ }},
+			})
+			testkit.NoErr(t, err)
+			defer l.Close()
+			limiters[i] = l
+		}
+		// when one cannot reach it
+		ask := func() {
+			for range 50 {
+				limiters[0].Allow("k")
+				limiters[1].Allow("k")
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		ask()
+		stores[0].Away()
+		ask()
+		// then only that one is in an outage
+		testkit.Check(t, away == [2]int{1, 0}, "NodeAway ran %v times", away)
+	})
+}

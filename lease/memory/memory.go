@@ -32,7 +32,8 @@ type part struct {
 	sweepAt int // sweep when this many buckets are held
 }
 
-// New returns an empty store whose server time is c's; nil means clock.System().
+// New returns an empty store whose server time is c's; nil means clock.System(). For a synctest bubble,
+// create it inside the bubble.
 func New(c clock.Clock) *Store {
 	if c == nil {
 		c = clock.System()

@@ -1,5 +1,7 @@
 // Package grpclimit limits the calls of a gRPC server, and those that a client makes, by the Limiters of
-// package rpclimit. It is a module of its own, so that the others do not need gRPC.
+// package rpclimit. It is a module of its own, so that the others do not need gRPC:
+//
+//	go get github.com/yuzhi-go/yuzhi/hybrid/rpclimit/grpclimit
 //
 // A server uses UnaryServerInterceptor and StreamServerInterceptor. A denied call gets ResourceExhausted and
 // a RetryInfo. A client uses UnaryClientInterceptor, which repeats a denied call after the time in its
