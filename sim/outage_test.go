@@ -31,7 +31,7 @@ var outages = []struct {
 	{20, 5, "1000/s burst 1000", false, [3]float64{400, 320, 200}},
 	{200, 2, "1000/s burst 1000", false, [3]float64{130, 5, 10}},
 	{200, 5, "1000/s burst 1000", false, [3]float64{260, 260, 60}},
-	{20, 5, "1000/s burst 1000", true, [3]float64{320, 1650, 5200}},
+	{20, 5, "1000/s burst 1000", true, [3]float64{450, 1650, 5200}},
 	{20, 5, "300 in 3s", false, [3]float64{0, 0, 60}},
 }
 

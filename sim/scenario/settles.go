@@ -165,7 +165,7 @@ func (s Scenario) Settling() time.Duration {
 		if !l.Windowed() {
 			stock += float64(l.Capacity())
 		}
-		fills = max(fills, float64(l.Capacity())/l.Rate(), spends(stock, l.Rate(), tokens, s.Workload.Cost.Mean()))
+		fills = max(fills, float64(l.Capacity())/l.Rate(), spends(stock, float64(l.Rate()), tokens, s.Workload.Cost.Mean()))
 	}
 	fills += float64(lives * s.ttlMost().Seconds())
 	return time.Duration(min(fills, DurationMax.Seconds()) * 1e9)
@@ -210,7 +210,7 @@ func (s Scenario) hottest() float64 {
 		return 0
 	}
 	_, tokens := s.asked()
-	return tokens * s.TopShare()
+	return float64(tokens * s.TopShare())
 }
 
 // RequestsPerS returns the number of requests per second. An adversary makes as many as the limits allow.

@@ -29,9 +29,9 @@ var (
 )
 
 const (
-	nearRounds = 4 // confirmations of the neighbours of the best confirmed policy
-	timesMost  = 8 // longest counted time, as a multiple of the first run's
-	openMost   = 4 // undecided policies whose runs become longer in one round
+	nearRounds = 4  // confirmations of the neighbours of the best confirmed policy
+	timesMost  = 32 // longest counted time, as a multiple of the first run's
+	openMost   = 4  // undecided policies whose runs become longer in one round
 	// steadily is the part by which the calls of two runs may differ, one twice as long as the other.
 	steadily = 0.05
 )
