@@ -142,10 +142,10 @@ type Workload struct {
 	// costs.
 	Actual    TokenDist    `json:",omitzero"` // actual cost of a request; the zero value means Cost
 	Hold      DurationDist `json:",omitzero"` // from admission until the actual cost is known
-	Cancelled Ratio        `json:",omitzero"` // part of the admitted requests that are cancelled after Hold instead
+	Cancelled Ratio        `json:",omitzero"` // part of the admitted requests that is cancelled after Hold
 
 	Deadline time.Duration // wait: of each request; 0 means 1 s
-	Patience DurationDist  `json:",omitzero"` // wait: time until the caller cancels, unknown to the limiter; 0 for never
+	Patience DurationDist  `json:",omitzero"` // wait: time until the caller cancels unforeseen; 0 for never
 
 	On, Off  time.Duration // onoff: mean lengths; 0 mean 100 ms and 900 ms. Rate is the mean over both.
 	Alpha    float64       // pareto: shape, above 1; 0 means 1.5

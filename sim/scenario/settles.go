@@ -165,7 +165,8 @@ func (s Scenario) Settling() time.Duration {
 		if !l.Windowed() {
 			stock += float64(l.Capacity())
 		}
-		fills = max(fills, float64(l.Capacity())/l.Rate(), spends(stock, float64(l.Rate()), tokens, s.Workload.Cost.Mean()))
+		spent := spends(stock, float64(l.Rate()), tokens, s.Workload.Cost.Mean())
+		fills = max(fills, float64(l.Capacity())/l.Rate(), spent)
 	}
 	fills += float64(lives * s.ttlMost().Seconds())
 	return time.Duration(min(fills, DurationMax.Seconds()) * 1e9)

@@ -110,8 +110,8 @@ func TestTenMinutesSayWhatAPlanSays(t *testing.T) {
 // noSweepBeatsAPlan makes a plan for s and tries every target from 1 ms to the longest with each TTL, in
 // targets, and every budget of calls where leases follow one, in runs that last that long from the start, or
 // as the plan's own where lasts is 0. No policy that meets the plan's targets makes a twentieth fewer calls,
-// and none meets them where the plan has no policy. The best of many was lucky on its seeds, so it must meet
-// the targets on ten times as many others. Such a run shows the plan's figures.
+// or a tenth in long runs, and none meets them where the plan has no policy. The best of many was lucky on
+// its seeds, so it must meet the targets on ten times as many others. Such a run shows the plan's figures.
 func noSweepBeatsAPlan(
 	t *testing.T, s sim.Scenario, lasts time.Duration, rejects float64, longest time.Duration, ttls ...time.Duration,
 ) {
