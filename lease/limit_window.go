@@ -78,7 +78,7 @@ func (l Limit) validateWindow(v *violation.List, overcommit int64) {
 	if l.Tokens >= exact.MaxUnits {
 		v.Add("Tokens", l.Tokens, "must be below 2^52")
 	} else if most := exact.MaxUnits - 1 - l.Tokens; l.Tokens > 0 && overcommit > most {
-		v.Add("Overcommit", overcommit, "must be at most %d beside %v", most, l)
+		v.Add("Overcommit", overcommit, "must be at most %d with %v", most, l)
 	}
 }
 

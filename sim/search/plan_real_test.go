@@ -169,7 +169,9 @@ func noSweepBeatsAPlan(
 		testkit.Check(t, !again.meets(pessimistic) || most <= dearer*again.calls(),
 			"%s: the plan makes %v calls/s, and %s %v", s.Name, most, x.name, again.calls())
 	}
-	if p.Chosen != nil && lasts > 0 {
+	if p.Chosen != nil && lasts > 0 { // while a burst is spent, which a plan does not count, calls are fewer
+		settled := time.Duration(p.Chosen.WarmupS * float64(time.Second))
+		q.Scenario.Warmup, lasts = settled, lasts+settled
 		policy := q.Scenario.Policy
 		policy.Target, policy.TTL, policy.Overcommit = target(t, p.Chosen.Policy), 0, p.Chosen.Policy.Overcommit
 		if !p.Chosen.Policy.DefaultTTL {
@@ -177,11 +179,13 @@ func noSweepBeatsAPlan(
 			testkit.NoErr(t, err)
 		}
 		x := simulated(max(3, reps), p.ConfirmSeed+2, policy)[0]
-		testkit.Check(t, math.Abs(x.calls()/most-1) < 0.1 && x.meets(optimistic), "%s: planned %v calls/s, %v rejected; "+
-			"ten minutes make %v and %v", s.Name, most, p.Chosen.Figures.FalseRejectRatio.Mean, x.calls(),
-			x.report.FalseRejectRatio.Mean)
+		calls := p.Chosen.Figures.CallsPerS
+		within := x.calls() > 0.9*calls.Low && x.calls() < 1.1*calls.High
+		testkit.Check(t, within && x.meets(optimistic), "%s: planned %+v calls/s, %v rejected; ten minutes make %v and %v",
+			s.Name, calls, p.Chosen.Figures.FalseRejectRatio.Mean, x.calls(), x.report.FalseRejectRatio.Mean)
 	}
-	t.Logf("%s: %s, %.5g calls/s; %d policies were tried; %v, %v", s.Name, p.Verdict, most, len(try.all), planTook.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	t.Logf("%s: %s, %.5g calls/s; %d policies were tried; %v, %v", s.Name, p.Verdict, most, len(try.all),
+		planTook.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
 
 func either[T any](is bool, a, b T) T {
