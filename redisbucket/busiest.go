@@ -334,7 +334,7 @@ func (w walk) read(ctx context.Context, rdb redis.UniversalClient, names []strin
 	return nil
 }
 
-// readSize is what a walk reads of a value: a bucket's counters, or a record and the byte after it.
+// readSize is the number of bytes that a walk reads of a value: a bucket's counters, or a record and one more.
 const readSize = layoutMark + recordSize + 1
 
 // parse reads the beginning of a bucket, or of a record, whose lease ends at that running time.

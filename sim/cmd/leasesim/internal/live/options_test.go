@@ -78,7 +78,7 @@ func TestFieldsThatLiveLacksAreNotedOrRefused(t *testing.T) {
 	} {
 		_, _, err := FromScenario(scenario(t, set), true)
 		testkit.Check(t, errors.Is(err, ErrUsage) && strings.Contains(err.Error(), want), "%s: %v", set, err)
-		// What is not compared may be of a calendar or an adversary's.
+		// A run without a comparison may have a calendar or an adversary.
 		_, _, err = FromScenario(scenario(t, set), false)
 		alone := strings.Contains(set, "100 each") || set == "workload={kind: adversary}"
 		testkit.Check(t, (err == nil) == alone, "alone, %s: %v", set, err)
