@@ -426,7 +426,7 @@ func (e *entry) burnLateLocked() {
 
 // decide answers r after its pool did not have the tokens. gone reports that the entry has ended.
 func (e *entry) decide(r request) (d decision, gone bool) {
-	if until := e.client.Denials.ShutUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
+	if until := e.client.Denials.DeniesOneUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
 		if now := e.Now(); now < until { // the most common denial takes no lock
 			if !r.joined {
 				e.client.Holder.Pool.Miss()

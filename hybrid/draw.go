@@ -182,8 +182,8 @@ func (d *draw) await() protocol.Decision {
 		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.state.Sent), func() { d.takeOver() }).Stop()
 	}
 	select {
-	case told := <-d.answer:
-		return told
+	case decision := <-d.answer:
+		return decision
 	case <-d.ctx.Done():
 	}
 	if e := d.takeOver(); e != nil {

@@ -19,7 +19,7 @@ type entry struct {
 	m    *member
 	slot *slot
 
-	client   protocol.Client                // Pool, Low and ShutUntil need no lock
+	client   protocol.Client                // Pool, Low and DeniesOneUntil need no lock
 	heard    atomic.Pointer[protocol.Heard] // state in the last reply; nil before the first
 	node     atomic.Pointer[storeNode]      // node of the key
 	callNode atomic.Pointer[storeNode]      // node that admitted the last call
@@ -267,9 +267,9 @@ func (e *entry) Wake(urgent bool) {
 	}
 }
 
-// Shut implements protocol.Host. It sets a timer of the entry, because the scheduler may be busy at that time
-// and Allow does not read the clock.
-func (e *entry) Shut(until clock.Instant) {
+// DeniesOne implements protocol.Host. It sets a timer of the entry, because the scheduler may be busy at that
+// time and Allow does not read the clock.
+func (e *entry) DeniesOne(until clock.Instant) {
 	switch {
 	case until == 0:
 		e.reopener.Stop()
@@ -422,7 +422,7 @@ func (e *entry) deniesFor(n int64) (in time.Duration, sure bool) {
 
 // deniesNow reports whether e is certain to deny any request that does not wait in line.
 func (e *entry) deniesNow() bool {
-	return e != nil && e.client.Holder.Pool.Denies() && e.Now() < e.client.Denials.ShutUntil()
+	return e != nil && e.client.Holder.Pool.Denies() && e.Now() < e.client.Denials.DeniesOneUntil()
 }
 
 func (e *entry) callEndedLocked() {

@@ -192,7 +192,7 @@ func (m *misconfigured) add(key string) (added, full bool) {
 		m.logged, m.seed = make(map[uint64]struct{}), maphash.MakeSeed()
 	}
 	hash := maphash.String(m.seed, key)
-	if _, told := m.logged[hash]; told {
+	if _, logged := m.logged[hash]; logged {
 		return false, false
 	}
 	if len(m.logged) >= keysLoggedMax {

@@ -13,9 +13,9 @@ local function capacity(l, held)
   return tokens * l.unit
 end
 
--- brim drops the rest of a full limit. room is the number of missing units. If the rest is worth them, they
--- are added.
-local function brim(l, room)
+-- dropFullRest drops the rest of a full limit. room is the number of missing units. If the rest is worth
+-- them, they are added.
+local function dropFullRest(l, room)
   if room <= 0 or room < l.step and room * l.tick <= l.step * l.rest then
     if room > 0 then l.level = l.level + room end
     l.rest = 0
@@ -39,7 +39,7 @@ local function refill(c, from, to, held)
       else
         room = room - ticks * step
         l.level, l.rest = l.level + ticks * step, elapsed - ticks * tick
-        if room < step then brim(l, room) end
+        if room < step then dropFullRest(l, room) end
       end
     end
   end
@@ -55,7 +55,7 @@ local function wait(l, n, frost)
 end
 
 -- seldom returns functions that few calls need.
-local function seldom(capacity, brim)
+local function seldom(capacity, dropFullRest)
   local rules, floor, min, max = {}, math.floor, math.min, math.max
 
   -- widthFor returns the width of a slice: the least power of two of which seven are at least ttl.
@@ -77,7 +77,7 @@ local function seldom(capacity, brim)
     local raised = l.level + units > room and room or l.level + units
     local does = raised > l.level
     if does then l.level = raised end
-    brim(l, room - l.level)
+    dropFullRest(l, room - l.level)
     return does
   end
 

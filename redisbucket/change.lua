@@ -115,7 +115,7 @@ if mine then
       if to.kind then
         mine.windows.follow(to, from, usedUp, ledger, now)
       elseif from then
-        seldom(capacity, brim).follow(to, from, alike[k])
+        seldom(capacity, dropFullRest).follow(to, from, alike[k])
       elseif not usedUp and to.full ~= 3153600000000000 then
         to.level = to.burst * to.unit
       end

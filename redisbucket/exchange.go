@@ -109,10 +109,10 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 	for _, c := range g.calls {
 		c.Node = g.node.number
 	}
-	told := g.calls // calls that hear of dials; calls that are sent again keep their own reason
+	watching := g.calls // calls that hear of dials; calls that are sent again keep their own reason
 	for {
 		now, begun := g, time.Now()
-		cmds, before, err := s.run(ctx, s.rdb, g.node, told, g.before, g.invocations(),
+		cmds, before, err := s.run(ctx, s.rdb, g.node, watching, g.before, g.invocations(),
 			func(err error) { now.fail(err, done) })
 		if errors.Is(err, errGone) {
 			return
@@ -163,6 +163,6 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 			}
 		}
 		again.before = g.before + time.Since(begun)
-		g, told = again, nil
+		g, watching = again, nil
 	}
 }

@@ -149,7 +149,7 @@ else
   -- Step 6. While a loss is waited out, there is no room to credit.
   local credits, filled = known and now >= frozen, setAt
   if returned > 0 or size > 108 or c.coarse then
-    local bucket = seldom(capacity, brim)
+    local bucket = seldom(capacity, dropFullRest)
     for k = 1, credits and c.n or 0 do
       if not c[k].kind then bucket.back(c[k], returned, ledger) end
     end

@@ -142,7 +142,7 @@ func (s *Store) newPipeline(
 // with the reason, from another goroutine, and returns errGone once f has returned too.
 func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	defer p.giveUp(nil)
-	end := func(told func()) bool {
+	end := func(answer func()) bool {
 		p.ending.Lock() // until the callers have their answers: f's caller must not overtake them
 		defer p.ending.Unlock()
 		if p.ended {
@@ -150,7 +150,7 @@ func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 		}
 		p.ended = true
 		s.leave(p)
-		told()
+		answer()
 		return true
 	}
 	stop := context.AfterFunc(p.ctx, func() { end(func() { gone(p.why(p.ctx.Err())) }) })

@@ -13,9 +13,9 @@ import (
 // ask for (docs/protocol.md section 8), and which request is served when (section 9). ExampleClient shows the
 // loop around it. Each of its parts has a section of docs/protocol.md.
 //
-// Any number of goroutines may take from Holder.Pool and call Drawn, Low, Denials.ShutUntil and Capacity. The
-// user serialises everything else with a lock. The zero value is not usable; see Start. A Client may not be
-// copied.
+// Any number of goroutines may take from Holder.Pool and call Drawn, Low, Denials.DeniesOneUntil and
+// Capacity. The user serialises everything else with a lock. The zero value is not usable; see Start. A
+// Client may not be copied.
 type Client struct {
 	Holder   holder // 5
 	settings settings
@@ -136,7 +136,7 @@ func (c *Client) Close() {
 	if c.stage == closed {
 		return
 	}
-	c.Denials.shut(0)
+	c.Denials.denyOne(0)
 	c.Line.settleAll(Decision{Verdict: VerdictClosed})
 	c.stage = closed
 	c.Holder.giveUp()

@@ -25,7 +25,7 @@ func (c *Client) Decide(now clock.Instant, a Ask) Decision {
 func (c *Client) decide(now clock.Instant, a Ask) Decision {
 	n, p := a.N, a.Patience
 	switch {
-	case n == 1 && p != InLine && now < c.Denials.ShutUntil():
+	case n == 1 && p != InLine && now < c.Denials.DeniesOneUntil():
 		return Decision{Verdict: VerdictDeny}
 	case c.State(now) >= StateLeaving:
 		return Decision{Verdict: VerdictClosed}
@@ -36,7 +36,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 	if p == UpTo {
 		least, n = 1, min(n, c.Capacity())
 	}
-	c.hasten(now, least, p)
+	c.shortenDelay(now, least, p)
 	c.Holder.Expire(now) // the timers of a stopped process have not run yet
 	if p == InLine {
 		return c.decideInLine(now, n, a.Deadline)
@@ -46,7 +46,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 	}
 	held := c.Holder.Pool.Held()
 	switch s := c.State(now); {
-	case p == UpTo && held > 0 && (s == StateDegraded || s == StateDenied && !c.Denials.spares(held+1)) &&
+	case p == UpTo && held > 0 && (s == StateDegraded || s == StateDenied && !c.Denials.canServe(held+1)) &&
 		c.Line.takeFor(held):
 		return Decision{Verdict: VerdictAdmit, Draw: c.Holder.Pool.Drawn(), Pooled: held, Took: held}
 	case s == StateDegraded, s == StateCold && p == NoWait:
@@ -55,7 +55,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 			return Decision{Verdict: VerdictDeny, Source: lease.SourceFallback}
 		}
 		return c.without(now, least, n, lease.SourceFallback)
-	case s == StateDenied && c.Line.inLine == 0 && c.Denials.spares(least):
+	case s == StateDenied && c.Line.inLine == 0 && c.Denials.canServe(least):
 		c.Denials.end() // the shortfall was of a larger request
 		c.wake(false)   // Refuse may have asked for a call before
 	case s == StateDenied:
@@ -96,8 +96,9 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	return Decision{}
 }
 
-// hasten shortens the delay after a shortfall for a request that is smaller than the one that fell short.
-func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
+// shortenDelay shortens the delay after a shortfall for a request that is smaller than the one that fell
+// short.
+func (c *Client) shortenDelay(now clock.Instant, n int64, p Patience) {
 	before := c.Denials.until
 	if now >= before || c.settings.outdated() {
 		return
@@ -132,7 +133,7 @@ func (c *Client) Refuse(n int64) {
 
 // Reopen reviews the denial in advance. The user calls it at the time that Host.Shut named.
 func (c *Client) Reopen(now clock.Instant) {
-	if c.Denials.shutUntil.Load() != 0 {
+	if c.Denials.deniesOneUntil.Load() != 0 {
 		c.Denials.judge(now, c.Line.inLine)
 	}
 }
@@ -185,7 +186,7 @@ func (c *Client) earliestFor(now clock.Instant, ahead int64) clock.Instant {
 		return 0
 	}
 	at := max(now, c.Holder.heard.earliest(ahead))
-	if !c.Holder.calling && !c.Denials.spares(ahead) {
+	if !c.Holder.calling && !c.Denials.canServe(ahead) {
 		at = max(at, c.Denials.until) // no call brings tokens before
 	}
 	return at
@@ -197,7 +198,7 @@ func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 	c.Line.push(w)
 	urgent := true
 	if w.inLine() {
-		if now < c.Denials.until && c.Denials.spares(c.Line.lackingInLine) {
+		if now < c.Denials.until && c.Denials.canServe(c.Line.lackingInLine) {
 			c.Denials.end() // the shortfall was of a larger request
 		}
 		if c.Line.inLine == 1 {
@@ -241,7 +242,7 @@ func (c *Client) turnAway(now clock.Instant) {
 				c.Line.settle(w, Decision{Verdict: VerdictTooLate, EarliestAt: at})
 				ahead -= c.Holder.here() // with the tokens that w had collected
 			}
-		case w.asked != seq && c.Line.inLine == 0 && c.Denials.spares(w.least()):
+		case w.asked != seq && c.Line.inLine == 0 && c.Denials.canServe(w.least()):
 			// w came during a call for a larger request. askAgain makes another call.
 		case denies:
 			c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceStore})
@@ -254,7 +255,7 @@ func (c *Client) turnAway(now clock.Instant) {
 
 // askAgain ends the delay if the request that fell short has left and there is enough for the next one.
 func (c *Client) askAgain(now clock.Instant) {
-	if w := c.Line.head; w != nil && now < c.Denials.until && c.Denials.spares(w.least()) {
+	if w := c.Line.head; w != nil && now < c.Denials.until && c.Denials.canServe(w.least()) {
 		c.Denials.end()
 		c.settings.host.Wake(true)
 	}

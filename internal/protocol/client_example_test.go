@@ -51,7 +51,7 @@ type printer struct{}
 
 func (*printer) Now() clock.Instant                              { return clock.Instant(time.Hour) }
 func (*printer) Wake(bool)                                       {}
-func (*printer) Shut(clock.Instant)                              {}
+func (*printer) DeniesOne(clock.Instant)                         {}
 func (*printer) Handed(*protocol.Waiter, int64, protocol.Origin) {}
 func (*printer) Passed(_, _ *protocol.Waiter, _ int64)           {}
 func (*printer) Forfeited(*protocol.Waiter)                      {}

@@ -11,13 +11,13 @@ import (
 // denials counts denied tokens, and says until when the bucket has too little (5.14, 8.11).
 type denials struct {
 	*settings
-	sizer      *sizer
-	tokens     int64         // denied by Decide or at the end of a wait
-	attributed int64         // part of Count that byLimit has had
-	told       int64         // part of attributed that calls have reported to the bucket
-	byLimit    []denial      // since the last Collect
-	until      clock.Instant // the bucket is known to have too little until then; 0 if it is not
-	shutUntil  atomic.Int64  // the same for requests for one token
+	sizer          *sizer
+	tokens         int64         // denied by Decide or at the end of a wait
+	attributed     int64         // part of Count that byLimit has had
+	reported       int64         // part of attributed that calls have reported to the bucket
+	byLimit        []denial      // since the last Collect
+	until          clock.Instant // the bucket is known to have too little until then; 0 if it is not
+	deniesOneUntil atomic.Int64  // the same for requests for one token
 }
 
 // denial is the number of tokens that a limit has denied.
@@ -69,8 +69,8 @@ func (d *denials) attribute() {
 // informational, so it is lost if that call is given up or the key rests first.
 func (d *denials) tell() int64 {
 	d.attribute()
-	n := min(d.attributed-d.told, lease.WaitingMax)
-	d.told += n
+	n := min(d.attributed-d.reported, lease.WaitingMax)
+	d.reported += n
 	return n
 }
 
@@ -110,7 +110,7 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 // end ends the delay after a shortfall.
 func (d *denials) end() {
 	d.until = 0
-	d.shut(0)
+	d.denyOne(0)
 }
 
 // delayFor returns the end of the delay after a shortfall for n tokens (8.11). It is sooner if n is smaller
@@ -134,8 +134,8 @@ func (d *denials) delayFor(n int64) clock.Instant {
 	return min(d.until, at)
 }
 
-// spares reports whether this process and a bucket that no other draws from have n tokens together.
-func (d *denials) spares(n int64) bool {
+// canServe reports whether this process and a bucket that no other draws from have n tokens together.
+func (d *denials) canServe(n int64) bool {
 	return d.alone() && n <= d.heard.level()+d.holder.Pool.Held()
 }
 
@@ -146,25 +146,25 @@ func (d *denials) judge(now clock.Instant, inLine int) {
 	if inLine == 0 {
 		until = d.delayFor(1)
 	}
-	if now >= until || d.spares(1) || d.admitsAll() {
+	if now >= until || d.canServe(1) || d.admitsAll() {
 		until = 0
 	}
-	d.shut(until)
+	d.denyOne(until)
 }
 
-// shut denies requests for one token until the given time; 0 lets them ask again.
-func (d *denials) shut(until clock.Instant) {
-	was := d.ShutUntil()
+// denyOne denies requests for one token until the given time; 0 lets them ask again.
+func (d *denials) denyOne(until clock.Instant) {
+	was := d.DeniesOneUntil()
 	if was == 0 && until == 0 {
 		return
 	}
 	if was == 0 || until == 0 {
 		d.holder.Pool.Deny(until != 0)
 	}
-	d.shutUntil.Store(int64(until)) // after Deny: a request that reads this counts itself in the stripes
-	d.host.Shut(until)
+	d.deniesOneUntil.Store(int64(until)) // after Deny: a request that reads this counts itself in the stripes
+	d.host.DeniesOne(until)
 }
 
-// ShutUntil returns until when requests for one token that do not wait in line are denied, because the bucket
-// is known to be empty; 0 if they are not. This denial is the most frequent one, so it takes no lock.
-func (d *denials) ShutUntil() clock.Instant { return clock.Instant(d.shutUntil.Load()) }
+// DeniesOneUntil returns until when requests for one token that do not wait in line are denied, because the
+// bucket is known to be empty; 0 if they are not. This denial is the most frequent one, so it takes no lock.
+func (d *denials) DeniesOneUntil() clock.Instant { return clock.Instant(d.deniesOneUntil.Load()) }

@@ -206,7 +206,7 @@ func (n *driven) callsIn(span time.Duration) (count int) {
 
 func (n *driven) Now() clock.Instant            { return n.d.now }
 func (n *driven) Wake(bool)                     { n.tick = n.d.now }
-func (n *driven) Shut(clock.Instant)            {}
+func (n *driven) DeniesOne(clock.Instant)       {}
 func (n *driven) Handed(*Waiter, int64, Origin) {}
 func (n *driven) Passed(_, _ *Waiter, _ int64)  {}
 func (n *driven) Forfeited(*Waiter)             {}

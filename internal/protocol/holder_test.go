@@ -287,22 +287,22 @@ func TestDenialsTravelInOneCall(t *testing.T) {
 	look(0)
 	// then the bucket knows all denials but those since the last call, and all that was admitted but
 	// what the last call did not know
-	open := n.Denials.attributed - n.Denials.told
-	testkit.Check(t, d.bucket.denied == n.Denials.told && n.Denials.told > 800 && n.Denials.told+open <= n.denied &&
+	open := n.Denials.attributed - n.Denials.reported
+	testkit.Check(t, d.bucket.denied == n.Denials.reported && n.Denials.reported > 800 && n.Denials.reported+open <= n.denied &&
 		open < 50,
-		"counted %d, told %d and %d to come, denied %d", d.bucket.denied, n.Denials.told, open, n.denied)
+		"counted %d, told %d and %d to come, denied %d", d.bucket.denied, n.Denials.reported, open, n.denied)
 	testkit.Check(t, d.bucket.spent <= n.admitted && n.admitted-d.bucket.spent <= 10, "counted %d, admitted %d",
 		d.bucket.spent, n.admitted)
 	// when calls fail, what they carried is lost, and not told again
 	d.down = true
-	told = n.Denials.told
+	told = n.Denials.reported
 	d.run(30 * time.Second)
-	lost := n.Denials.told - told
+	lost := n.Denials.reported - told
 	testkit.Check(t, n.Failures.Degraded() && lost > 0 && d.bucket.denied == told, "lost %d, counted %d", lost,
 		d.bucket.denied-told)
 	d.down = false
 	look(len(n.calls))
-	testkit.Check(t, d.bucket.denied == n.Denials.told-lost, "counted %d, told %d of which %d are lost",
+	testkit.Check(t, d.bucket.denied == n.Denials.reported-lost, "counted %d, told %d of which %d are lost",
 		d.bucket.denied,
-		n.Denials.told, lost)
+		n.Denials.reported, lost)
 }

@@ -76,7 +76,7 @@ func (l *level) pass(m *moment, from int64) {
 	}
 	l.units += ticks * l.Step
 	l.rest = elapsed % l.Tick
-	l.brim(room - ticks*l.Step)
+	l.dropFullRest(room - ticks*l.Step)
 }
 
 // room returns how far the level may fill: min(B, B + E - O). A limit that starts empty never fills: a
@@ -88,9 +88,9 @@ func (l *level) room(m *moment) int64 {
 	return max(0, min(l.Capacity, l.most-m.ledger)) * l.Unit
 }
 
-// brim drops the rest of a full level; room is how many units are missing. A rest that already reaches the
-// brim counts now; otherwise it would be credited again after the next draw.
-func (l *level) brim(room int64) {
+// dropFullRest drops the rest of a full level; room is how many units are missing. A rest that already
+// reaches the room counts now; otherwise it would be credited again after the next draw.
+func (l *level) dropFullRest(room int64) {
 	// Do not multiply a negative room.
 	if room <= 0 || room < l.Step && room*l.Tick <= l.Step*l.rest {
 		l.units += max(room, 0)
@@ -152,7 +152,7 @@ func (l *level) fillBy(m *moment, units int64) (raised int64) {
 	room := l.room(m)
 	raised = max(0, min(units, room-l.units))
 	l.units += raised
-	l.brim(room - l.units)
+	l.dropFullRest(room - l.units)
 	return raised
 }
 

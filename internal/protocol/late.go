@@ -68,7 +68,7 @@ func counts(l lease.Limit, now, age int64, isServer bool) int64 {
 	return max(0, exact.WindowCells+2+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
 }
 
-func (d dating) toldWith(e late) int64 {
+func (d dating) dateOf(e late) int64 {
 	if d.oldest {
 		return e.first
 	}
@@ -92,7 +92,7 @@ func (l *lates) add(n, at int64, d dating) {
 // for which the fewest tokens count at the wrong time, and for the shortest time.
 func (l *lates) join(d dating) {
 	for i := 0; i+1 < len(*l); {
-		if a, b := (*l)[i], (*l)[i+1]; d.counted(d.toldWith(a)) == d.counted(d.toldWith(b)) {
+		if a, b := (*l)[i], (*l)[i+1]; d.counted(d.dateOf(a)) == d.counted(d.dateOf(b)) {
 			l.merge(i)
 		} else {
 			i++

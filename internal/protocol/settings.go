@@ -122,8 +122,8 @@ type Host interface {
 	Now() clock.Instant
 	// Wake asks for a Tick soon; urgent reports that a request waits for it.
 	Wake(urgent bool)
-	// Shut reports that requests for one token are denied until then, when Reopen is due; 0 ends that.
-	Shut(until clock.Instant)
+	// DeniesOne reports that requests for one token are denied until then, when Reopen is due; 0 ends that.
+	DeniesOne(until clock.Instant)
 	// Handed reports that the waiting request w has been given n tokens.
 	Handed(w *Waiter, n int64, from Origin)
 	// Passed reports that n tokens drawn for w, and given to it, now belong to to.

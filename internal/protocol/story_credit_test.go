@@ -130,7 +130,7 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	// when some is drawn and half a tick has passed
 	s.draws(a, 100_000)
 	s.now += 500
-	// and a refund brings the level to the brim, and some is drawn again
+	// and a refund brings the level to its room, and some is drawn again
 	a.Refund(100_000, nil)
 	g := s.calls(a, ask{})
 	testkit.Must(t, g.Levels[0] == l.Burst, "the level is %d of %d", g.Levels[0], l.Burst)

@@ -178,9 +178,9 @@ func (b *books) shadow(r *request) {
 // owing checks that each new call of a client reports all charges that no reply has confirmed. A
 // call that is sent again is unchanged, so it may report less.
 func (b *books) owing(e *entry, r *lease.Request) {
-	told := protocol.Reported(r.Late, lease.LateCharge)
-	if owed := e.charged - e.paid; told > owed || told < owed && r.Seq == e.p.seq {
-		b.complain("process %d, key %d owes %d tokens and tells the bucket of %d", e.p.index, e.key, owed, told)
+	reported := protocol.Reported(r.Late, lease.LateCharge)
+	if owed := e.charged - e.paid; reported > owed || reported < owed && r.Seq == e.p.seq {
+		b.complain("process %d, key %d owes %d tokens and reports %d", e.p.index, e.key, owed, reported)
 	}
 }
 

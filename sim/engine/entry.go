@@ -146,7 +146,7 @@ func (e *entry) Wake(urgent bool) {
 }
 
 // Shut schedules nothing, because every request reads the clock.
-func (e *entry) Shut(clock.Instant) {}
+func (e *entry) DeniesOne(clock.Instant) {}
 
 func (e *entry) Handed(w *protocol.Waiter, n int64, from protocol.Origin) {
 	x := w.Owner.(*waiter)

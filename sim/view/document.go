@@ -191,8 +191,8 @@ func numeric(text string) html.HTML {
 	}
 	number, rest := strings.TrimRight(text[:at], " "), text[at:]
 	for _, unit := range []string{inPercent, inMillis} {
-		if of, behind, ok := strings.Cut(rest, unit); ok {
-			number, rest = number+unit+behind, of
+		if of, after, ok := strings.Cut(rest, unit); ok {
+			number, rest = number+unit+after, of
 		}
 	}
 	return html.HTML(html.HTMLEscapeString(together(number)) + " <small>" +

@@ -78,7 +78,7 @@ const targetPath = "policy.target"
 
 // inForce returns the column and the name for the target in force. ok is true if that differs from a given
 // value or between points.
-func (v sweepView) inForce() (behind int, name string, ok bool) {
+func (v sweepView) inForce() (offset int, name string, ok bool) {
 	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
 	for i := range v.Points {
 		p := &v.Points[i]
@@ -104,10 +104,10 @@ func (v sweepView) otherThanGiven(p *search.Point) bool {
 func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes)}
 	t.head(v.axisNames()...)
-	behind, inForce, clamped := v.inForce()
+	offset, inForce, clamped := v.inForce()
 	if clamped {
 		t.Keys++
-		t.Columns = slices.Insert(t.Columns, 1+behind, ">"+inForce)
+		t.Columns = slices.Insert(t.Columns, 1+offset, ">"+inForce)
 	}
 	rejects, calls, part := column(sweepFigures[0]), column(sweepFigures[1]), column(sweepFigures[2])
 	t.head(rejects, calls)
@@ -117,7 +117,7 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 		mark := either(p.Front, "*", "") + either(p.Saturated, "!", "") + either(i == 0, " base", "")
 		row := append([]string{strings.TrimSpace(mark)}, p.Values...)
 		if clamped {
-			row = slices.Insert(row, 1+behind, p.TargetInForce)
+			row = slices.Insert(row, 1+offset, p.TargetInForce)
 		}
 		bound := either(p.Invalid != "", "invalid", "did not run")
 		if p.Figures != nil {

@@ -205,7 +205,7 @@ func (r *Rules) changeLocked(t Table) error {
 		}
 	}
 	r.propose(t, limiters)
-	r.current.Store(newSet(t, &r.cfg, limiters, r.shutDownUnused))
+	r.current.Store(newSet(t, &r.cfg, limiters, r.endUnused))
 	r.status.Since = time.Now()
 	if unused := t.unused(); len(unused) > 0 {
 		r.logger().Warn("rules: no route uses these settings",
@@ -218,8 +218,8 @@ func (r *Rules) changeLocked(t Table) error {
 	return nil
 }
 
-// shutDownUnused shuts down the Limiters of s that no other set uses.
-func (r *Rules) shutDownUnused(s *set) {
+// endUnused shuts down the Limiters of s that no other set uses.
+func (r *Rules) endUnused(s *set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range s.limiters {

@@ -25,13 +25,13 @@ type Node struct {
 	name string
 
 	// of.mu guards the fields below.
-	away     bool
-	since    clock.Instant // when the first call failed
-	failedAt clock.Instant // when that call was sent
-	aliveAt  clock.Instant // when the latest answered call was sent
-	err      error         // error of the last failed call
-	told     error         // error in the log line about this outage; nil before that line
-	toldAt   clock.Instant // time of the last log line about the start of an outage
+	away      bool
+	since     clock.Instant // when the first call failed
+	failedAt  clock.Instant // when that call was sent
+	aliveAt   clock.Instant // when the latest answered call was sent
+	err       error         // error of the last failed call
+	loggedErr error         // error in the log line about this outage; nil before that line
+	loggedAt  clock.Instant // time of the last log line about the start of an outage
 }
 
 // Watcher is a Limiter that calls the nodes. Its functions and its Logger may read the nodes.
@@ -55,12 +55,12 @@ func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...a
 	}
 	n.err = err
 	if !n.away {
-		n.away, n.since, n.failedAt, n.told = true, now, sent, nil
+		n.away, n.since, n.failedAt, n.loggedErr = true, now, sent, nil
 		for _, w := range n.of.watchers {
 			n.tellAwayLocked(w)
 		}
 		n.logLocked(w, about)
-	} else if n.told != nil && errors.Is(err, lease.ErrPermanent) && !errors.Is(n.told, lease.ErrPermanent) {
+	} else if n.loggedErr != nil && errors.Is(err, lease.ErrPermanent) && !errors.Is(n.loggedErr, lease.ErrPermanent) {
 		n.logLocked(w, about) // an operator must act now
 	}
 }
@@ -73,17 +73,17 @@ func (n *Node) tellAwayLocked(w *Watcher) {
 // logLocked logs that the node is away, later if another outage of it was logged within quietFor.
 func (n *Node) logLocked(w *Watcher, about []any) {
 	now := w.Clock.Now()
-	if quiet := n.toldAt.Add(quietFor).Sub(now); n.told == nil && n.toldAt > 0 && quiet > 0 {
+	if quiet := n.loggedAt.Add(quietFor).Sub(now); n.loggedErr == nil && n.loggedAt > 0 && quiet > 0 {
 		w.Clock.AfterFunc(quiet, func() {
 			n.of.mu.Lock()
 			defer n.of.unlockAndTell()
-			if n.away && n.told == nil { // even after w has left: the other watchers have no line yet
+			if n.away && n.loggedErr == nil { // even after w has left: the other watchers have no line yet
 				n.logLocked(w, about)
 			}
 		})
 		return
 	}
-	n.told, n.toldAt = n.err, now
+	n.loggedErr, n.loggedAt = n.err, now
 	err := safetext.Error(n.err)
 	for _, l := range n.of.loggersLocked() {
 		n.of.queue(func() { l.With("node", n.name, "error", err).Warn("hybrid: lease calls fail", about...) })
@@ -100,7 +100,7 @@ func (n *Node) answeredLocked(now, sent clock.Instant) {
 	for _, w := range n.of.watchers {
 		n.of.queue(func() { w.Back(n.name, after) })
 	}
-	if n.told == nil {
+	if n.loggedErr == nil {
 		return
 	}
 	for _, l := range n.of.loggersLocked() {

@@ -77,8 +77,8 @@ func Child() {
 // end.
 func runChild(in io.Reader, out io.Writer) error {
 	c := &child{took: newLatencies(), ended: make(chan struct{})}
-	told := bufio.NewReader(in)
-	text, err := told.ReadBytes('\n')
+	parent := bufio.NewReader(in)
+	text, err := parent.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(text, &c.orders)
 	}
@@ -122,11 +122,11 @@ func runChild(in io.Reader, out io.Writer) error {
 
 	fmt.Fprint(out, readyLine)
 	var at int64
-	if _, err := fmt.Fscanf(told, startLine, &at); err != nil {
+	if _, err := fmt.Fscanf(parent, startLine, &at); err != nil {
 		return fmt.Errorf("told no start: %w", err)
 	}
 	go func() {
-		_, _ = told.ReadByte() // until the parent closes it, or has gone
+		_, _ = parent.ReadByte() // until the parent closes it, or has gone
 		close(c.ended)
 	}()
 	if began := time.Unix(0, at); !adversary {
@@ -146,7 +146,7 @@ func runChild(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(c.took.told()) // the last word: what follows is the exit alone
+	return json.NewEncoder(out).Encode(c.took.snapshots()) // the last word: what follows is the exit alone
 }
 
 // counting counts and times the round trips of a child, as it sees them.

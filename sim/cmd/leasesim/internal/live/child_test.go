@@ -30,7 +30,7 @@ func TestTheProcessesRecordsAreMerged(t *testing.T) {
 			own.observe(decisions, time.Duration(process)*time.Millisecond+(us+1)*time.Microsecond)
 		}
 		// when each tells it as JSON,
-		text, err := json.Marshal(own.told())
+		text, err := json.Marshal(own.snapshots())
 		testkit.NoErr(t, err)
 		var heard []*hdrhistogram.Snapshot
 		testkit.NoErr(t, json.Unmarshal(text, &heard))

@@ -23,13 +23,13 @@ const (
 
 // process is one child as the parent sees it.
 type process struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser           // closing it ends the load
-	file   *stamps.File             // its requests
-	fate   string                   // killed or stopped, or ""
-	ready  chan error               // once, when it can begin
-	exited chan error               // once, when it has ended, and then closed
-	told   []*hdrhistogram.Snapshot // by then; nothing of one that was killed
+	cmd       *exec.Cmd
+	in        io.WriteCloser           // closing it ends the load
+	file      *stamps.File             // its requests
+	fate      string                   // killed or stopped, or ""
+	ready     chan error               // once, when it can begin
+	exited    chan error               // once, when it has ended, and then closed
+	latencies []*hdrhistogram.Snapshot // nil for a killed process
 }
 
 // start creates the file and starts the process, which waits for its start time and ends with ctx. The caller
@@ -76,8 +76,8 @@ func (p *process) follow(out io.Reader, orders []byte) {
 		err = fmt.Errorf("it said %q", line)
 	}
 	p.ready <- err
-	if json.NewDecoder(r).Decode(&p.told) != nil {
-		p.told = nil
+	if json.NewDecoder(r).Decode(&p.latencies) != nil {
+		p.latencies = nil
 	}
 	p.exited <- p.wait()
 	close(p.exited)
@@ -89,7 +89,7 @@ const lingerMax = 5 * time.Second
 // wait waits for the process to exit, and kills it lingerMax after its last output: Go's race detector
 // sometimes hangs at exit (in racefini).
 func (p *process) wait() error {
-	if p.told == nil {
+	if p.latencies == nil {
 		return p.cmd.Wait()
 	}
 	kill := time.AfterFunc(lingerMax, func() { _ = p.cmd.Process.Kill() })

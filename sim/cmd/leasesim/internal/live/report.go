@@ -76,9 +76,9 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process, 
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
 		if p.fate == fateStopped {
-			p.told = p.told[:min(lags, len(p.told))] // it was late because it was told to
+			p.latencies = p.latencies[:min(lags, len(p.latencies))] // a stopped process answers late on purpose
 		}
-		took.merge(p.told)
+		took.merge(p.latencies)
 		if p.fate == "" {
 			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
 			weights = append(weights, o.weights()[i])

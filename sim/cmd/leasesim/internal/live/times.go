@@ -40,8 +40,8 @@ func (l *latencies) observe(kind int, took time.Duration) {
 	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // which is in the histogram's range
 }
 
-// told returns the counts that a process sends to its parent at its end, as JSON.
-func (l *latencies) told() (all []*hdrhistogram.Snapshot) {
+// snapshots returns the counts that a process sends to its parent at its end, as JSON.
+func (l *latencies) snapshots() (all []*hdrhistogram.Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, h := range l.of {
@@ -51,8 +51,8 @@ func (l *latencies) told() (all []*hdrhistogram.Snapshot) {
 }
 
 // merge adds the counts of a process. A killed process sent none.
-func (l *latencies) merge(told []*hdrhistogram.Snapshot) {
-	for i, s := range told {
+func (l *latencies) merge(all []*hdrhistogram.Snapshot) {
+	for i, s := range all {
 		l.of[i].Merge(hdrhistogram.Import(s))
 	}
 }

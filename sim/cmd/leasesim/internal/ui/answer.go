@@ -159,10 +159,10 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	runner := sim.Runner{}
 	runs := fmt.Sprintf("%d runs of %v", s.Reps, s.Duration)
 	if full {
-		told := time.Now()
+		shownAt := time.Now()
 		runner.Progress = func(done float64) {
-			if time.Since(told) > 200*time.Millisecond {
-				told = time.Now()
+			if time.Since(shownAt) > 200*time.Millisecond {
+				shownAt = time.Now()
 				a.tell(event{Kind: "progress", Done: done, Text: runs})
 			}
 		}
