@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,6 +81,7 @@ func showFleet(c *cobra.Command, r *live.Report, out string, early error) error 
 // sideBySide is the output of compare --live. Its JSON keys are part of the command's interface.
 type sideBySide struct {
 	Agrees    bool        `json:"agrees"`
+	Busy      string      `json:"busy,omitempty"` // why the machine was too busy to compare
 	Rows      []live.Row  `json:"rows"`
 	Fleet     string      `json:"fleet"`
 	Redis     string      `json:"redis"`
@@ -121,11 +123,28 @@ func (f *shared) compareLive(redis string) error {
 	b.Fleet = fmt.Sprintf("%s at %s; %s, %s for %s, %v", view.Count(len(b.Real.Processes), "process"), full.Limits[0],
 		cmp.Or(full.Workload.File, full.Workload.Kind), view.Count(len(s.Workload.Trace.Requests), "request"),
 		view.Count(full.Keys.Count, "key"), full.Duration)
-	if !b.Agrees {
-		err = fmt.Errorf("%w: %s", errDisagree, strings.Join(disagree, ", "))
+	b.Busy = busy(b.Real, full.CallTimeout, b.Rows[0].Real < b.Rows[0].Low)
+	switch figures := strings.Join(disagree, ", "); {
+	case b.Agrees:
+	case b.Busy != "" && !slices.Contains(disagree, live.Exceeded):
+		err = fmt.Errorf("%w: %s", errBusy, figures)
+	default:
+		err = fmt.Errorf("%w: %s", errDisagree, figures)
 	}
 	document := b.document(f.text, f.program.commandLine(b.Simulated.Seed))
 	return f.finish(document, nil, errors.Join(err, f.judge(b.Simulated)))
+}
+
+// busy returns why the machine was too busy for a comparison, or "". tooFew reports that fewer requests were
+// made than simulated.
+func busy(r live.Report, callTimeout time.Duration, tooFew bool) string {
+	switch trip, lag := time.Duration(r.RoundTripNs.P99), time.Duration(r.LagNs.P99); {
+	case trip > callTimeout:
+		return fmt.Sprintf("one round trip in a hundred took %s or longer, more than call_timeout", view.Shortly(trip))
+	case r.Overloaded || tooFew:
+		return fmt.Sprintf("one request in a hundred was made %s late or later", view.Shortly(lag))
+	}
+	return ""
 }
 
 // rowWords maps names of rows to other words for people.
@@ -142,20 +161,15 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 	if !b.Agrees {
 		verdict = view.Verdict{Mood: view.Bad, Text: "The simulation and the real fleet DISAGREE."}
 	}
-	tooFew := false
 	for _, r := range b.Rows {
 		name, number, agrees := cmp.Or(rowWords[r.Name], r.Name), view.Number, "yes"
 		if !r.Agrees {
 			agrees = "NO"
 		}
-		tooFew = tooFew || r.Name == live.Offered && r.Real < r.Low
 		t.Add(name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
 	}
-	if b.Real.Overloaded || tooFew {
-		verdict.Text += fmt.Sprintf(" This machine is overloaded: the real processes got too little CPU "+
-			"time, and one "+
-			"request in a hundred was made %s late or later. Run it again on an idle machine, or "+
-			"with less load.", view.Shortly(time.Duration(b.Real.LagNs.P99)))
+	if b.Busy != "" {
+		verdict.Text += " This machine is overloaded: " + b.Busy + ". Run it again on an idle machine, or with less load."
 	}
 	denied := 1 - float64(b.Real.Admitted)/float64(max(b.Real.Offered, 1))
 	kept := view.Verdict{Mood: view.Good,

@@ -206,11 +206,13 @@ func comparedOnce(t *testing.T, line string) sideBySide {
 		}
 	}
 	want, says := exitOK, ""
-	if len(disagree) > 0 {
-		want, says = exitExceeded, "disagree: "+strings.Join(disagree, ", ")+"\n"
+	if names := strings.Join(disagree, ", ") + "\n"; b.Busy != "" && len(disagree) > 0 {
+		want, says = exitUndecided, "overloaded: "+names
+	} else if len(disagree) > 0 {
+		want, says = exitExceeded, "disagree: "+names
 	}
-	told := b.Agrees == (want == exitOK) && e.status == want && strings.HasSuffix(e.stderr, says)
-	testkit.Check(t, told && len(b.Rows) == len(rowNames),
+	said := b.Agrees == (want == exitOK) && e.status == want && strings.HasSuffix(e.stderr, says)
+	testkit.Check(t, said && len(b.Rows) == len(rowNames),
 		"status %d, agrees %v, %q; %+v", e.status, b.Agrees, e.stderr, b.Rows)
 	return b
 }
@@ -256,6 +258,28 @@ func TestAComparisonHasEveryRow(t *testing.T) {
 		"an unknown part of it in the server",
 		"offered ", "admitted ", "lease calls/s of a process ", "Jain's index ",
 		"bound exceeded by ")
+}
+
+func TestABusyMachineComparesNothing(t *testing.T) {
+	t.Parallel()
+	callTimeout := 100 * time.Millisecond
+	for _, c := range []struct {
+		name   string
+		real   live.Report
+		tooFew bool
+		want   string
+	}{
+		{"idle", live.Report{RoundTripNs: live.Quantiles{P99: int64(callTimeout)}}, false, ""},
+		{"a slow server", live.Report{RoundTripNs: live.Quantiles{P99: int64(275 * time.Millisecond)}}, false,
+			"one round trip in a hundred took 275ms or longer, more than call_timeout"},
+		{"late requests", live.Report{Overloaded: true, LagNs: live.Quantiles{P99: int64(30 * time.Millisecond)}}, false,
+			"one request in a hundred was made 30ms late or later"},
+		{"too few requests", live.Report{}, true, "one request in a hundred was made 0s late or later"},
+	} {
+		got := busy(c.real, callTimeout, c.tooFew)
+		testkit.Check(t, got == c.want, "%s: %q, want %q", c.name, got, c.want)
+	}
+	testkit.Check(t, statusOf(errBusy) == exitUndecided, "status %d", statusOf(errBusy))
 }
 
 func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {

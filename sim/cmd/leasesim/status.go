@@ -29,6 +29,8 @@ var (
 	errExceeded = errors.New("leasesim: the bound was exceeded")
 	// errDisagree: compare --live worked and found a difference.
 	errDisagree = errors.New("leasesim: the simulation and the real fleet disagree")
+	// errBusy: compare --live found a difference on a machine that was too busy to compare.
+	errBusy = errors.New("leasesim: the simulation and the real fleet disagree, and this machine was overloaded")
 	// errUsage is wrapped by what is wrong with a command line.
 	errUsage = errors.New("leasesim")
 )
@@ -48,6 +50,7 @@ var statuses = []struct {
 	{search.ErrUndecided, exitUndecided},
 	{errExceeded, exitExceeded},
 	{errDisagree, exitExceeded},
+	{errBusy, exitUndecided},
 	{search.ErrNotMet, exitExceeded},
 }
 
