@@ -22,7 +22,8 @@ type Chart struct {
 type Axis struct {
 	Label    string   `json:"label,omitempty"`
 	Unit     string   `json:"unit,omitempty"`
-	Names    []string `json:"names,omitempty"` // of 0, 1, 2, ...; nil where the axis has numbers
+	Names    []string `json:"names,omitempty"` // nil where the axis has numbers
+	At       Points   `json:"at,omitempty"`    // the places of Names
 	FromZero bool     `json:"fromZero,omitempty"`
 }
 

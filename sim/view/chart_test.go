@@ -33,11 +33,11 @@ func TestTheLibraryIsTheOneThatWasPublished(t *testing.T) {
 }
 
 func TestAChartLeavesOutWhatIsNoNumber(t *testing.T) {
-	c := Chart{Title: "t", X: Axis{Names: []string{"10ms", "1s"}}, Y: Axis{Unit: "%", FromZero: true},
+	c := Chart{Title: "t", X: Axis{Names: []string{"10ms", "1s"}, At: Points{0, 1}}, Y: Axis{Unit: "%", FromZero: true},
 		Lines: []Line{{Name: "a", X: Points{0, 1}, Y: Points{2, nan}, Low: Points{1, inf}, Series: Grey, Mark: Dashed}}}
 	got, err := c.JSON()
 	testkit.NoErr(t, err)
-	want := `{"title":"t","x":{"names":["10ms","1s"]},"y":{"unit":"%","fromZero":true},"lines":[{"name":"a",` +
+	want := `{"title":"t","x":{"names":["10ms","1s"],"at":[0,1]},"y":{"unit":"%","fromZero":true},"lines":[{"name":"a",` +
 		`"x":[0,1],"y":[2,null],"low":[1,null],"series":-1,"mark":"dashed"}]}`
 	testkit.Check(t, got == want, "%s", got)
 }

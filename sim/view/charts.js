@@ -3,8 +3,7 @@
 // of that. A chart is
 //
 //   title    names it for those that do not see it
-//   x, y     the axes: {label, unit, names, fromZero}. With names, a place is 0, 1, 2, ... and is written as its
-//            name.
+//   x, y     the axes: {label, unit, names, at, fromZero}. With names, the place at[i] is written as names[i].
 //   lines    {name, x, y, low, high, series, mark}: y over x, null where there is none. low and high are the ends of a
 //            band. series is a colour, -1 a grey for what others are compared with, such as a limit. mark is "dashed",
 //            "dotted" for a line with its points, or "line".
@@ -15,7 +14,7 @@ function drawChart(element, chart) {
   const x = chart.x || {}, y = chart.y || {}
   const color = name => getComputedStyle(element).getPropertyValue('--' + name).trim()
   const shown = v => v == null ? '–' : v.toLocaleString('en', { maximumSignificantDigits: 5 })
-  const place = v => x.names ? x.names[v] ?? '' : shown(v)
+  const place = v => x.names ? x.names[x.at.indexOf(v)] ?? '' : shown(v)
   const unit = y.unit ? ' ' + y.unit : ''
 
   // Each line has one column of values, or three with its band. The lines need not have the same x.
@@ -52,8 +51,17 @@ function drawChart(element, chart) {
     grid: { stroke: () => color('grid'), width: 1 }, ticks: { stroke: () => color('grid'), width: 1, size: 4 }, ...more,
   })
   const longest = Math.max(0, ...(x.names || []).map(n => n.length))
-  const names = (u, places) => places.map(v =>
-    Number.isInteger(v) ? place(v).length > 18 ? place(v).slice(0, 17) + '…' : place(v) : '')
+  // A name that would touch the one before is left out.
+  const names = (u, places) => {
+    let free = -Infinity
+    return places.map(v => {
+      const text = place(v).length > 18 ? place(v).slice(0, 17) + '…' : place(v), half = text.length * 3.5 + 4
+      const middle = u.valToPos(v, 'x')
+      if (middle - half < free) return ''
+      free = middle + half
+      return text
+    })
+  }
   const numbers = (u, ticks) => ticks.map(v => v == null ? '' : shown(v))
   const size = () => ({ width: Math.max(element.clientWidth, 200), height: 240 })
   const gone = new AbortController()
@@ -64,7 +72,7 @@ function drawChart(element, chart) {
     axes: [
       axis({
         label: x.label, size: 28, grid: { show: false }, values: x.names ? names : numbers,
-        ...x.names && { space: Math.min(longest, 18) * 7 + 16, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500] },
+        ...x.names && { splits: () => x.at },
       }),
       axis({ label: y.unit, values: numbers, size: (u, all) => 16 + 7 * Math.max(3, ...(all || []).map(v => v.length)) }),
     ],

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -25,6 +27,7 @@ var questions = []struct{ figure, question, unit string }{
 // those that a map lacks.
 func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	s := Section{Title: "Over " + across.Path}
+	at, logarithmic := placesOf(across.Values)
 	for _, q := range questions[:either(mapped, 2, len(questions))] {
 		scale := scaleOf(q.figure)
 		line := Line{Mark: Dotted}
@@ -33,10 +36,11 @@ func (v sweepView) charts(across search.Axis, mapped bool) Section {
 			if p.Figures != nil {
 				f = search.FigureOf(p.Figures, q.figure)
 			}
-			line.add(float64(i), f.Mean*scale)
+			line.add(at[i], f.Mean*scale)
 			line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
 		}
-		s.draw(Chart{Title: q.question, X: Axis{Label: across.Path, Names: across.Values},
+		s.draw(Chart{Title: q.question,
+			X: Axis{Label: across.Path + either(logarithmic, " (logarithmic)", ""), Names: across.Values, At: at},
 			Y: Axis{Unit: q.unit, FromZero: q.figure != "admitted_vs_central"}, Lines: []Line{line}})
 	}
 	if s.Charts != nil {
@@ -44,6 +48,41 @@ func (v sweepView) charts(across search.Axis, mapped bool) Section {
 			"the replications.", Percent(v.Confidence)))
 	}
 	return s
+}
+
+// placesOf returns where the values of a parameter stand on an axis: at their distances, on a logarithmic axis
+// if the largest is ten times the smallest. Values without an order, such as names, have equal distances.
+func placesOf(values []string) (at Points, logarithmic bool) {
+	for i, text := range values {
+		x, ok := quantity(text)
+		if !ok || i > 0 && x <= at[i-1] {
+			return evenly(len(values)), false
+		}
+		at = append(at, x)
+	}
+	if logarithmic = at[0] > 0 && at[len(at)-1] >= 10*at[0]; logarithmic {
+		for i, x := range at {
+			at[i] = math.Log(x)
+		}
+	}
+	return at, logarithmic
+}
+
+// evenly returns 0 to n-1.
+func evenly(n int) (at Points) {
+	for i := range n {
+		at = append(at, float64(i))
+	}
+	return at
+}
+
+// quantity reads a duration in seconds, a percentage, or a number.
+func quantity(text string) (x float64, ok bool) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return d.Seconds(), true
+	}
+	x, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	return x, err == nil && finite(x)
 }
 
 // admissions returns the map of a sweep: each algorithm's admissions in percent of one central bucket's. The

@@ -1,6 +1,8 @@
 package view
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,5 +36,24 @@ func TestASweepBesideRivalsSaysWhoseBoundHolds(t *testing.T) {
 		r.Points[0].Figures, r.Points[0].Rivals = nil, nil
 		says(t, written(t, Sweep(r, "", ""), FormatTable),
 			either(rivals == nil, "The bound is exceeded at", "The leases exceed the bound at"))
+	}
+}
+
+func TestValuesStandAtTheirDistances(t *testing.T) {
+	for _, c := range []struct {
+		values      []string
+		at          Points
+		logarithmic bool
+	}{
+		{[]string{"10ms", "20ms", "50ms"}, Points{0.01, 0.02, 0.05}, false},
+		{[]string{"0", "50", "1000"}, Points{0, 50, 1000}, false},
+		{[]string{"10%", "50%"}, Points{10, 50}, false},
+		{[]string{"1", "10", "100"}, Points{0, math.Log(10), math.Log(100)}, true},
+		{[]string{"deny", "local_share"}, Points{0, 1}, false},
+		{[]string{"2", "1", "4"}, Points{0, 1, 2}, false},
+		{[]string{"7"}, Points{7}, false},
+	} {
+		at, logarithmic := placesOf(c.values)
+		testkit.Check(t, slices.Equal(at, c.at) && logarithmic == c.logarithmic, "%q: %v, %v", c.values, at, logarithmic)
 	}
 }
