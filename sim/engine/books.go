@@ -25,7 +25,8 @@ type books struct {
 	time    *agenda
 	central []rival.Central // of each key
 	score                   // the fleet's
-	waits   report.Waits
+	waits   report.Waits    // of admitted requests
+	denials report.Waits    // of denied ones
 	rivals  []*contender
 	remotes []*remote // those of rivals
 	numbers []int     // of each process, its number as rivals know it
@@ -55,6 +56,7 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
 		time: now, score: newScore(s, f, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
+		denials: report.NewWaits(s.Duration),
 		numbers: make([]int, processes), offeredBy: make([]int64, processes),
 	}
 	b.classes = classesOf(f.groups)
@@ -154,6 +156,7 @@ func (b *books) asked(r *request) {
 func (b *books) answered(r *request, ok bool, tokens int64) {
 	b.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 	if !ok {
+		b.denials.Add(b.time.now - r.at)
 		return
 	}
 	if b.classes != nil {
@@ -256,6 +259,7 @@ func (b *books) warm(entries []*entry) {
 	}
 	b.tally.Reset()
 	b.waits.Reset()
+	b.denials.Reset()
 	for _, c := range b.rivals {
 		c.tally.Reset()
 		if c.remote == nil {

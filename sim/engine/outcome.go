@@ -52,7 +52,7 @@ func (r *replication) outcome() report.Outcome {
 		Degraded: figure(b.degraded), Shadowed: figure(b.shadowed),
 		Charged: figure(b.charged), Refunded: figure(b.refunded),
 		WaitMsP50: figure(b.waits.Quantile(50)), WaitMsP99: figure(b.waits.Quantile(99)),
-		WaitMsMax: figure(b.waits.Quantile(100)),
+		WaitMsMax: figure(b.waits.Quantile(100)), DeniedWaitMsP99: figure(b.denials.Quantile(99)),
 	}
 	for k, c := range b.rivals {
 		its, _ := r.compared(&c.score, b.spans.Shares(1+k), c.trips())

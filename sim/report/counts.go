@@ -55,7 +55,7 @@ func (t *Tally) Decided(process, key int32, n int64, central, ok bool) {
 	}
 }
 
-// Waits collects the waits of admitted requests, from request to answer.
+// Waits collects waits of requests, from request to answer.
 type Waits struct {
 	histogram *hdrhistogram.Histogram // microseconds; without requests that did not wait
 	served    int64

@@ -63,17 +63,18 @@ type Figures struct {
 	RedisCPU         Figure `json:"redis_cpu"`         // busy part of one core, on the busiest shard
 	// Jain is Jain's index of admissions divided by max-min shares. In each part of the run (see Spans) the
 	// processes that run and ask share the admissions.
-	Jain       Figure `json:"jain"`
-	WorstShare Figure `json:"worst_share"`       // the least admitted/max-min share
-	Stranded   Figure `json:"stranded"`          // tokens in the pools, mean over time
-	Burnt      Figure `json:"burnt"`             // tokens that were leased and lost
-	Degraded   Figure `json:"degraded"`          // tokens admitted by Policy.Fallback or ColdStart
-	Shadowed   Figure `json:"shadowed,omitzero"` // denied tokens that Policy.Shadow admitted
-	Charged    Figure `json:"charged,omitzero"`  // tokens that requests used beyond their reservations
-	Refunded   Figure `json:"refunded,omitzero"` // reserved tokens that requests gave back
-	WaitMsP50  Figure `json:"wait_ms_p50"`       // waits of admitted requests, from request to answer
-	WaitMsP99  Figure `json:"wait_ms_p99"`
-	WaitMsMax  Figure `json:"wait_ms_max"`
+	Jain            Figure `json:"jain"`
+	WorstShare      Figure `json:"worst_share"`       // the least admitted/max-min share
+	Stranded        Figure `json:"stranded"`          // tokens in the pools, mean over time
+	Burnt           Figure `json:"burnt"`             // tokens that were leased and lost
+	Degraded        Figure `json:"degraded"`          // tokens admitted by Policy.Fallback or ColdStart
+	Shadowed        Figure `json:"shadowed,omitzero"` // denied tokens that Policy.Shadow admitted
+	Charged         Figure `json:"charged,omitzero"`  // tokens that requests used beyond their reservations
+	Refunded        Figure `json:"refunded,omitzero"` // reserved tokens that requests gave back
+	WaitMsP50       Figure `json:"wait_ms_p50"`       // waits of admitted requests, from request to answer
+	WaitMsP99       Figure `json:"wait_ms_p99"`
+	WaitMsMax       Figure `json:"wait_ms_max"`
+	DeniedWaitMsP99 Figure `json:"denied_wait_ms_p99"` // wait of denied requests, from request to denial
 }
 
 // Figure is one quantity over the replications.

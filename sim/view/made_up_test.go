@@ -59,6 +59,7 @@ func madeUp() Result {
 			WaitMsP50:         fig(0, 0, 0, 7),
 			WaitMsP99:         fig(1.0534, 0.0101, 1.0751, 10),
 			WaitMsMax:         fig(4.2, 0.8, 6.1, 16),
+			DeniedWaitMsP99:   fig(0.82, 0.02, 0.9, 10),
 		},
 		Classes: []sim.ClassReport{
 			{Groups: []string{"web"}, Offered: fig(40012, 90, 39880, 9), Admitted: fig(25903, 9, 25880, 4),

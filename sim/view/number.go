@@ -143,6 +143,7 @@ var about = map[string]struct{ unit, column, text string }{
 	"wait_ms_p50":         {inMillis, "", "from request to answer, half of the admitted requests"},
 	"wait_ms_p99":         {inMillis, "wait p99", "from request to answer, 99 % of the admitted requests"},
 	"wait_ms_max":         {inMillis, "", "from request to answer, all admitted requests"},
+	"denied_wait_ms_p99":  {inMillis, "", "from request to denial, 99 % of the denied requests"},
 }
 
 const ofCentral = ", as a share of the admissions of " + centralText
