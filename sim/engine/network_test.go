@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // TestNothingIsDrawnForARequestThatHasGone: over a network slower than CallTimeout, drawn tokens
@@ -33,6 +34,16 @@ func TestAGroupHasItsOwnRoundTrip(t *testing.T) {
 		waits := simulate(t, s).books.waits.Mean()
 		testkit.Check(t, waits/trip == handshakeFirst+1, "%s: the request waits %v", group, waits)
 	}
+}
+
+func TestADeniedRequestWaitsForItsCallToo(t *testing.T) {
+	// Given a token for one of two processes,
+	s := scene(t, "duration: 2s, limits: [1/h burst 1], network: {round_trip: 9ms}, groups: [{count: 2}]")
+	s.Workload = replay(2, func(i int) scenario.TraceRequest { return scenario.TraceRequest{Cost: 1, Process: i} })
+	// then the denied process has waited as long as the other one.
+	run := simulate(t, s)
+	got, admitted := figures(run).DeniedWaitMsP99.Mean, figures(run).WaitMsMax.Mean
+	testkit.Check(t, got >= 18 && got == admitted, "waits of %v ms, of the admitted request %v ms", got, admitted)
 }
 
 func TestEachOfTwoFailoversLosesWhatItSays(t *testing.T) {
