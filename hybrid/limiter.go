@@ -101,7 +101,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	select {
 	case <-ended:
 		if n := l.lost.Load(); n > 0 {
-			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not return their tokens, which expire",
+			err = fmt.Errorf("hybrid: shutdown: %w: the last call of %d keys failed; tokens that they hold expire",
 				ErrUnavailable, n)
 		}
 	case <-ctx.Done():

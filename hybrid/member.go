@@ -42,7 +42,7 @@ type group struct {
 	ctx     context.Context    // canceled by Close
 	cancel  context.CancelFunc // cancels ctx
 	leaving sync.WaitGroup     // entries that Shutdown waits for, and 1 until it has counted them
-	lost    atomic.Int64       // number of these entries that failed to give back their tokens
+	lost    atomic.Int64       // number of these entries whose last call failed
 }
 
 // The states of a Limiter, in order.
