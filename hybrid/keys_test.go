@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -472,4 +474,35 @@ func TestRedisNamesWhatIsMissing(t *testing.T) {
 	isErr(t, err, hybrid.ErrInvalidConfig)
 	_, err = hybrid.Redis(onMiniredis(t), "")
 	isErr(t, err, hybrid.ErrInvalidConfig)
+}
+
+// countingClock counts the timers that fire.
+type countingClock struct {
+	clock.Clock
+	fired atomic.Int64
+}
+
+func (c *countingClock) AfterFunc(d time.Duration, f func()) clock.Timer {
+	return c.Clock.AfterFunc(d, func() {
+		c.fired.Add(1)
+		f()
+	})
+}
+
+// A process without requests wakes up a few times until its keys are forgotten, and then never.
+func TestAProcessWithoutRequestsSleeps(t *testing.T) {
+	bubble(t, func(t *world) {
+		c := &countingClock{Clock: clock.System()}
+		cfg := of(hybrid.PerSecond(1000))
+		cfg.Clock = c
+		l := t.start(cfg)
+		for _, key := range []string{"a", "b", "c"} {
+			must(t, l.Allow(key), "denied")
+		}
+		time.Sleep(time.Minute)
+		must(t, l.Stats().InUse == 0, "%+v", l.Stats())
+		fired := c.fired.Load()
+		time.Sleep(24 * time.Hour)
+		equal(t, c.fired.Load(), fired, "timers fired")
+	})
 }

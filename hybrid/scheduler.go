@@ -74,7 +74,7 @@ func (s *scheduler) run() {
 			until = min(until, s.due[0].due)
 		}
 		if wait := until.Sub(s.m.cfg.Clock.Now()); wait > 0 {
-			s.timer.Reset(min(wait, time.Hour))
+			s.timer.Reset(wait)
 		} else {
 			s.wake()
 		}
