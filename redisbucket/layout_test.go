@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -24,6 +25,16 @@ func NewOfLayout(t testing.TB, rdb redis.UniversalClient, number int) *Store {
 		*sc = scriptOf(fmt.Sprintf("local layout, oldest = %d, %d\n%s", number, layoutOldest, rest))
 	}
 	return s
+}
+
+func TestThePagesNameTheLayout(t *testing.T) {
+	for page, want := range map[string]string{
+		"../CHANGELOG.md": "the number of its layout, %d in this release", "../docs/protocol.md": "its layout's number, %d today",
+	} {
+		text, err := os.ReadFile(page)
+		testkit.NoErr(t, err)
+		testkit.Check(t, strings.Contains(string(text), fmt.Sprintf(want, layout)), "%s does not say %d", page, layout)
+	}
 }
 
 func TestANewerLayoutIsLeftAlone(t *testing.T) {
