@@ -28,6 +28,17 @@ func Rand(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(Seed(t), 0))
 }
 
+// FixedRand is Rand whose seed without YUZHI_SEED is always the given one. It suits a test that compares two
+// estimates: some seed in a hundred exceeds any tolerance that shows something.
+func FixedRand(t testing.TB, seed uint64) *rand.Rand {
+	t.Helper()
+	if given, ok := newSeed(t); ok {
+		seed = given
+	}
+	t.Logf("seed %d; another: %s=SEED", seed, variable)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
 // Seeds yields n new seeds, or only the value of YUZHI_SEED. It stops once t has failed, and logs the command
 // that repeats the test with the failing seed.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {

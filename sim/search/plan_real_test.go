@@ -87,7 +87,7 @@ func TestTenMinutesSayWhatAPlanSays(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("takes minutes with the race detector; .ci/run runs it without")
 	}
-	r := testkit.Rand(t)
+	r := testkit.FixedRand(t, 12862979926950870370)
 	loads := []float64{1.05, 3, 0.9, 0.95, 1, 1.01, 1.02, 1.1, 1.5}
 	n := testkit.ShortOrLong(t, 1, 20, "drawn scenarios")
 	for i := range n {
