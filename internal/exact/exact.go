@@ -1,4 +1,4 @@
-// Package exact provides integer arithmetic that does not overflow and gives the results of the Lua scripts.
+// Package exact provides integer arithmetic that does not overflow and agrees with the Lua scripts.
 package exact
 
 import (
@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// MaxUnits bounds every integer of the protocol. Below 2^52 the sum of two is still exact in the doubles
-	// of Redis's Lua.
+	// MaxUnits bounds every integer of the protocol. Below 2^52 the sum of two integers is exact in the
+	// doubles of Redis's Lua.
 	MaxUnits = 1 << 52
 	// MaxTime bounds how long a bucket is remembered: 100 years fit a Duration, a Redis expiry and MaxUnits
 	// microseconds.
 	MaxTime = 100 * 365 * 24 * time.Hour
-	// MaxTTL is the longest T. It keeps a wrong unit from locking tokens away for weeks.
+	// MaxTTL is the longest T, so that a TTL in a wrong unit does not lock tokens away for weeks.
 	MaxTTL = time.Hour
-	// TTLPerTarget is the default T in Targets. A lease then outlives three missed renewals.
+	// TTLPerTarget is the default T in Targets: a lease outlives three missed renewals.
 	TTLPerTarget = 4
 )
 
@@ -34,7 +34,7 @@ func FloorDiv(a, b int64) int64 {
 	return q
 }
 
-// GCD returns the greatest common divisor. GCD(0, b) is b: a rate of whole tokens per tick has unit 1.
+// GCD returns the greatest common divisor of a and b. GCD(0, b) is b.
 func GCD(a, b uint64) uint64 {
 	for a != 0 {
 		a, b = b%a, a
@@ -42,8 +42,8 @@ func GCD(a, b uint64) uint64 {
 	return b
 }
 
-// MulDiv returns floor(a*b/c) for a < c and b below MaxUnits. Lua has no exact product above 2^53, so it
-// multiplies bit by bit and divides as it goes.
+// MulDiv returns floor(a*b/c), which must be below 2^63; no argument is negative. Lua has no exact product
+// above 2^53, so the scripts multiply bit by bit and divide as they go.
 func MulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, _ := bits.Div64(hi, lo, uint64(c))

@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// Batch is a group of calls that travel together. It has the times at which the caller must act while no
-// answer comes.
+// Batch is a group of calls that travel together, with the times at which the caller must act if no answer
+// arrives.
 type Batch struct {
 	Owner any  // for the caller's own use
 	Draws bool // the calls are draws of keys at rest
@@ -21,18 +21,18 @@ type Batch struct {
 	landed bool
 }
 
-// The times at which the caller must act for a batch that has not come back, in order.
+// The times at which the caller must act for an unanswered batch, in order.
 const (
-	dueTakenOver = iota // the requests of its draws stop waiting for it
-	dueOverdue          // its calls have failed, unless a connection was opened for them first
+	dueTakenOver = iota // the requests of a batch of draws stop waiting
+	dueOverdue          // the calls have failed, unless a connection had to be opened first
 	dueConnected        // unsent calls have failed too
 	dueForgotten        // no request waits for an answer any more
 	dueTimes
 )
 
-// Send records that b, which Open or Depart has admitted, is sent now. since is when the oldest request of a
-// batch of draws came: the batch may have been held back for long, or the network may have become slow.
-// LookAt may be earlier after Send.
+// Send records that b, which Open or Depart has admitted, is sent at now. since is when the oldest request of
+// a batch of draws arrived: the batch may have been held back for long, or the network may have become slow.
+// Send may make LookAt earlier.
 func (n *Node[D]) Send(b *Batch, now, since clock.Instant) {
 	last := Longest(n.timeout)
 	deadline := min(max(Patience(n.timeout), 2*n.RTT()), last)
@@ -51,8 +51,8 @@ func (n *Node[D]) Send(b *Batch, now, since clock.Instant) {
 	n.lookAt = min(n.lookAt, takenOver)
 }
 
-// Landed records that b has come back or never will; only the first call counts. It reports whether urgent
-// calls that were held back may go now. After a batch of draws the caller calls Depart.
+// Landed records that b was answered or never will be; only the first Landed of b counts. Landed reports
+// whether urgent calls that were held back may be sent now. After a batch of draws the caller calls Depart.
 func (n *Node[D]) Landed(b *Batch) (free bool) {
 	if b.landed {
 		return false
@@ -67,7 +67,7 @@ func (n *Node[D]) Landed(b *Batch) (free bool) {
 	return free
 }
 
-// Over ends b once all of its calls are answered.
+// Over removes b from n after all calls of b were answered.
 func (n *Node[D]) Over(b *Batch) {
 	if i := slices.Index(n.batches, b); i >= 0 {
 		n.batches = slices.Delete(n.batches, i, i+1)
@@ -78,13 +78,13 @@ func (n *Node[D]) Over(b *Batch) {
 // UnderWay returns the batches that are not over, in the order in which they were sent.
 func (n *Node[D]) UnderWay() []*Batch { return slices.Clone(n.batches) }
 
-// LookAt returns when to call Late at the latest; Never if no call is needed. Batches that come back do not
-// postpone it: nearly all come back long before anything is due.
+// LookAt returns when to call Late at the latest; Never if no call is needed. Answered batches do not
+// postpone LookAt: nearly all are answered long before an action is due.
 func (n *Node[D]) LookAt() clock.Instant { return n.lookAt }
 
-// Late returns the batches that are due for an action, and those whose answer no request waits for any more.
-// If it is called much later than LookAt, the process itself was stopped, as by SIGSTOP, and may not have
-// read answers that have arrived. Late then returns nothing and moves LookAt a little later.
+// Late returns the batches that are due for an action, and the forgotten batches, for whose answer no request
+// waits any more. If Late is called much later than LookAt, the process itself was stopped, as by SIGSTOP,
+// and may not have read answers that have arrived. Late then returns nothing and moves LookAt a little later.
 func (n *Node[D]) Late(now clock.Instant) (due, forgotten []*Batch) {
 	slack := n.timeout / 4
 	stopped := now.Sub(n.lookAt) > slack
@@ -124,9 +124,9 @@ func (b *Batch) Sent() clock.Instant { return b.sent }
 // Overdue reports whether calls of b may have failed by now.
 func (b *Batch) Overdue(now clock.Instant) bool { return now >= b.due[dueOverdue] }
 
-// Fails returns when a call of b fails if no answer comes. after is the time from the sending of b to that of
-// the call. The time limit begins when the call is sent, perhaps after a handshake that took nearly as long.
-// For an unsent call the result is the earliest time at which it may fail.
+// Fails returns when a call of b fails if no answer arrives. after is the time from the sending of b to the
+// sending of the call. The timeout of a call begins when the call is sent, perhaps after a handshake that
+// took nearly as long. For an unsent call Fails returns the earliest time at which it may fail.
 func (b *Batch) Fails(now clock.Instant, sent bool, after time.Duration) clock.Instant {
 	if sent {
 		return b.due[dueOverdue].Add(after)

@@ -1,10 +1,10 @@
-// Package node has the rules by which one process calls one node of the store: when a batch may go, which
-// draws it takes along, which calls are overdue, and how long round trips are (docs/protocol.md, sections
+// Package node has the rules by which one process calls one node of the store: when a batch may be sent,
+// which draws it carries, which calls are overdue, and how long round trips are (docs/protocol.md, sections
 // 8.15 to 8.17). Package protocol has two other rules: Client.Tick says when a call is due, and Breaker
 // (8.12) which call probes a node that is away.
 //
-// The package has no goroutine, timer or lock. Package hybrid calls it under a lock and acts on its answers.
-// So does the simulator.
+// Package node has no goroutine, timer or lock. Package hybrid, under a lock, and the simulator call package
+// node and act on the results.
 package node
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// Window is the shortest time for which calls to a node are held back to travel together (8.16). A pool does
-// not run empty meanwhile, because a prefetch begins early enough.
+// Window is the shortest time for which calls to a node are held back to travel together (8.16). No pool runs
+// empty while calls are held back, because a prefetch begins early enough.
 const Window = time.Millisecond
 
-// BatchSize bounds one batch: a request that waits for one of its calls waits for all of them.
+// BatchSize bounds the calls of one batch: a request that waits for one call waits for the whole batch.
 const BatchSize = 1000
 
 // BatchesMax bounds the batches under way to one node, and so the goroutines of a process.
@@ -29,11 +29,11 @@ const BatchesMax = 256
 // connection is open.
 const lateFactor, connectFactor = 10, 5
 
-// Longest returns how long any request waits for an answer of the store with this CallTimeout.
+// Longest returns the longest time for which a request waits for an answer, given CallTimeout.
 func Longest(callTimeout time.Duration) time.Duration { return lateFactor * callTimeout }
 
-// Patience returns how long a request waits for a call: a little less than CallTimeout, so that the answer of
-// Policy.Fallback comes in time.
+// Patience returns how long a request waits for a call: a little less than CallTimeout, so that
+// Policy.Fallback can answer within CallTimeout.
 func Patience(callTimeout time.Duration) time.Duration { return callTimeout - callTimeout/16 }
 
 // Node is one node of the store as one process sees it. D is a draw of a key at rest. Init makes a Node
@@ -42,19 +42,19 @@ type Node[D any] struct {
 	breaker *protocol.Breaker
 	timeout time.Duration // CallTimeout
 	latency protocol.Latency
-	lately  [5]time.Duration // the latest round trips; reached is the number of the next
+	lately  [5]time.Duration // the latest round trips; reached counts all round trips
 	reached int
 
 	sentAt   clock.Instant // when the last batch of leases was sent
-	underWay int           // batches that have not landed
-	open     int           // batches that are not over
+	underWay int           // number of batches that have not landed
+	open     int           // number of batches that are not over
 	urgent   bool          // a call that a request waits for is held back
 
 	waiting []waiting[D] // draws that have not been sent, in the order of Join
-	drawing int          // batches of draws that have not landed
+	drawing int          // number of batches of draws that have not landed
 	drewAt  clock.Instant
 
-	batches []*Batch // those not over, in the order in which they were sent
+	batches []*Batch // the batches that are not over, in the order in which they were sent
 	lookAt  clock.Instant
 }
 
@@ -68,33 +68,33 @@ func (n *Node[D]) Init(breaker *protocol.Breaker, callTimeout time.Duration) {
 	n.breaker, n.timeout, n.lookAt = breaker, callTimeout, protocol.Never
 }
 
-// RTT returns the 99th percentile of the round trips; 0 before the first.
+// RTT returns the 99th percentile of the round trips; 0 before the first one.
 func (n *Node[D]) RTT() time.Duration { return n.latency.Quantile() }
 
-// Shortest returns the shortest of the last five round trips; 0 before there were five. A long distance makes
-// all of them long, a lack of CPU only some.
+// Shortest returns the shortest of the last five round trips; 0 if there were fewer. A long distance makes
+// all round trips long, a lack of CPU only some.
 func (n *Node[D]) Shortest() time.Duration { return slices.Min(n.lately[:]) }
 
-// Gate reports whether a call may go now. Otherwise it may go at Next. An urgent call, for which a request
-// waits, may go as soon as no batch is under way.
+// Gate reports whether a call may be sent now. Otherwise the call may be sent at Next. An urgent call, for
+// which a request waits, may be sent as soon as no batch is under way.
 func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 	return now >= n.Next() || urgent && n.underWay == 0
 }
 
-// Next returns when any call may go.
+// Next returns when any call may be sent.
 func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(n.window()) }
 
 // window returns how long calls are held back: half the median of the latest round trips, at least Window, at
 // most half of CallTimeout. If the node or this process is short of CPU, calls then travel in larger batches,
-// which cost less than more batches.
+// which cost less CPU.
 func (n *Node[D]) window() time.Duration {
 	sorted := n.lately
 	slices.Sort(sorted[:])
 	return max(Window, min(sorted[len(sorted)/2], n.timeout)/2)
 }
 
-// Hold records that an urgent call is held back. It reports whether the call may go after all, because the
-// last batch has landed meanwhile.
+// Hold records that an urgent call is held back. Hold reports true if the call may be sent at once, because
+// the last batch has landed meanwhile.
 func (n *Node[D]) Hold() (free bool) {
 	n.urgent = n.underWay > 0
 	return !n.urgent
@@ -115,13 +115,13 @@ func (n *Node[D]) Full() bool { return n.open >= BatchesMax }
 // Cancel ends a batch that was not sent.
 func (n *Node[D]) Cancel() { n.open-- }
 
-// Join puts d, of a request that came at since, into the next batch of draws.
+// Join adds the draw d, for a request that arrived at since, to the waiting draws.
 func (n *Node[D]) Join(d D, since clock.Instant) { n.waiting = append(n.waiting, waiting[D]{d, since}) }
 
-// Depart returns the draws to send now, as an opened batch. Waiting draws are sent as soon as no batch of
-// draws is under way, or after window() since the last batch was sent. The stranded draws will not be sent in
-// time: the node is away, or they have waited for CallTimeout. If again is above 0, the caller calls Depart
-// again after that time.
+// Depart opens a batch and returns the draws to send in it. Waiting draws are sent as soon as no batch of
+// draws is under way, or window() after the last batch of draws. The stranded draws will not be sent: the
+// node is away, or they have waited for CallTimeout. If again is above 0, the caller calls Depart again after
+// that duration.
 func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Duration) {
 	since := now.Add(-n.timeout)
 	for len(n.waiting) > 0 && (n.breaker.Away() || n.waiting[0].since <= since) {
@@ -151,7 +151,7 @@ func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Dur
 	return batch, stranded, again
 }
 
-// Reached records a round trip that took d and ended now.
+// Reached records a round trip that took d and ended at now.
 func (n *Node[D]) Reached(now clock.Instant, d time.Duration) {
 	n.latency.Add(now, d)
 	n.lately[n.reached%len(n.lately)] = d

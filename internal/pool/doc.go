@@ -1,10 +1,10 @@
-// Package pool holds the tokens that this process has leased for one key, and hands them out without a lock.
+// Package pool holds the tokens that a process has leased for one key, and hands them out without a lock.
 // Key.Allow of package hybrid inlines Begin, Pin, TakeAt and MissAt.
 //
 //   - pool.go: the takes
 //   - owner.go: the methods of the Client that owns the Pool
 //   - stripes.go: a part of the tokens for each P
-//   - pin_runtime.go, pin_portable.go: the choice of this P's part
+//   - pin_runtime.go, pin_portable.go: the choice of a P's part
 //
 // Rules: docs/protocol.md sections 5.5, 5.7 and 9.1.
 package pool

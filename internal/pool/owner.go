@@ -2,10 +2,10 @@ package pool
 
 import "github.com/yuzhi-go/yuzhi/clock"
 
-// remarkLocked sets the mark from the word's count.
+// remarkLocked sets the mark from the count in the word and the state of the pool.
 func (p *Pool) remarkLocked() {
 	c := count(p.word.Load())
-	if p.stripes != nil && (c < sampleEvery || !p.switches.contended) { // the word alone serves takes then
+	if p.stripes != nil && (c < sampleEvery || !p.switches.contended) { // takes then use the word alone
 		p.emptyStripesLocked()
 		c = count(p.word.Load())
 	}
@@ -20,7 +20,7 @@ func (p *Pool) remarkLocked() {
 	case p.stripesMax > 0:
 		mark = max(mark, c-sampleEvery)
 	}
-	if p.mark.Load() != mark { // every P reads the mark all the time
+	if p.mark.Load() != mark { // store only a change: every P reads the mark all the time
 		p.mark.Store(mark)
 	}
 }
@@ -36,10 +36,10 @@ func (p *Pool) Deny(yes bool) {
 	p.remarkLocked()
 }
 
-// Denies reports whether takes are Denied now. Any number of goroutines may call it.
+// Denies reports whether takes are Denied now. Any number of goroutines may call Denies.
 func (p *Pool) Denies() bool { return p.mark.Load() == MarkDenied }
 
-// Held returns the number of tokens in the pool. Any number of goroutines may call it.
+// Held returns the number of tokens in the pool. Any number of goroutines may call Held.
 func (p *Pool) Held() int64 {
 	if p.mark.Load() <= markMost {
 		return max(0, count(p.word.Load()))
@@ -49,7 +49,7 @@ func (p *Pool) Held() int64 {
 	return p.heldLocked()
 }
 
-// heldLocked is Held under the lock: without the lock, tokens that move to a stripe would be missed.
+// heldLocked is Held under the lock: without the lock, Held would miss tokens that move to a stripe.
 func (p *Pool) heldLocked() int64 {
 	n := max(0, count(p.word.Load()))
 	for i := range p.stripes {
@@ -72,23 +72,23 @@ func (p *Pool) Missed() int64 {
 // Interval returns the present report interval.
 func (p *Pool) Interval() Interval { return Interval(p.word.Load() >> countBits) }
 
-// Drawn returns the Draw of tokens taken after this call. A caller that may give tokens back calls it before
-// it takes them. The Draw may be older than the take, and the tokens are worth less then. Any number of
-// goroutines may call it; it costs three loads.
+// Drawn returns the Draw of tokens taken after this call. A caller that may give tokens back calls Drawn
+// before the take. If the Draw is older than the take, the tokens are worth less. Any number of goroutines
+// may call Drawn, which costs three loads.
 func (p *Pool) Drawn() Draw {
-	epoch := p.epoch.Load() // first; see SetDrawn
+	epoch := p.epoch.Load() // load the epoch first; see SetDrawn
 	return Draw{Epoch: epoch, Running: p.running.Load(), Interval: p.Interval()}
 }
 
-// SetDrawn sets the epoch and the running time in Drawn, the time first. A reader of an epoch then reads no
-// time of an earlier epoch, which may be later if the server's clock has stepped back.
+// SetDrawn sets the epoch and the running time in Drawn, the time first. A reader of the new epoch then reads
+// no time of an earlier epoch, which may be later if the server's clock has stepped back.
 func (p *Pool) SetDrawn(epoch, running int64) {
 	p.running.Store(running)
 	p.epoch.Store(epoch)
 }
 
-// Put puts back n tokens that were taken in the interval in. It returns false if a report has been built
-// since, which counted them as spent.
+// Put puts back n tokens that were taken in the interval in. Put returns false if a report built since has
+// counted these tokens as spent.
 func (p *Pool) Put(n int64, in Interval) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,8 +100,8 @@ func (p *Pool) Put(n int64, in Interval) bool {
 	return true
 }
 
-// Report starts a new interval and removes as many tokens as giveBack returns for the number held; a nil
-// giveBack removes none. It returns both numbers.
+// Report starts a new interval and removes giveBack(held) tokens, or none if giveBack is nil. Report returns
+// the number of tokens held before, and the number removed.
 func (p *Pool) Report(giveBack func(held int64) int64) (held, returned int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *Pool) addWord(n int64) {
 }
 
 // Arm sets the watermark: the first take that leaves fewer than n tokens reports low. While the pool uses
-// stripes, tokens in other stripes are not counted.
+// stripes, the tokens in the stripes are not counted.
 func (p *Pool) Arm(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,14 +152,14 @@ func (p *Pool) Arm(n int64) {
 }
 
 // Draw says when tokens left the bucket, in the bucket's running time, and in which report interval they were
-// taken from the pool. Unused tokens that come back are worth the part that has not been refilled since. With
-// the zero value, or in another epoch, they are worth nothing.
+// taken from the pool. The bucket credits returned unused tokens as far as it has not refilled them since.
+// The bucket credits no token for the zero Draw, or in another epoch.
 type Draw struct {
 	Epoch, Running int64
 	Interval       Interval
 }
 
-// Capacity returns the largest n that can ever be granted. A take of more does not count as demand.
+// Capacity returns the largest n that can ever be granted. A take of more is no demand.
 func (p *Pool) Capacity() int64 { return p.capacity.Load() }
 
 // SetCapacity sets the result of Capacity.
@@ -171,5 +171,5 @@ func (p *Pool) Deadline() clock.Instant { return clock.Instant(p.deadline.Load()
 // SetDeadline sets the result of Deadline.
 func (p *Pool) SetDeadline(at clock.Instant) { p.deadline.Store(int64(at)) }
 
-// Late returns how many tokens were taken after the deadline so far. They are gone and admitted no request.
+// Late returns how many tokens TakeStrict has taken past the deadline so far, and so has burnt.
 func (p *Pool) Late() int64 { return p.late.Load() }

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// handles provides the numbers of Ps without the runtime. A sync.Pool keeps an item at the P that put it, so
-// each P mostly gets a handle of its own.
+// handles numbers the Ps without the runtime's functions. A sync.Pool keeps an item at the P that put the
+// item, so each P mostly gets the same number.
 var handles = sync.Pool{New: func() any { return &numbers[int(number.Add(1))%len(numbers)] }}
 
 var (
@@ -21,16 +21,16 @@ var (
 	}()
 )
 
-// Pin returns a number that few other goroutines have at the same time. Unpin gives it back.
+// Pin returns a number that few other goroutines have at the same time. Unpin gives the number back.
 func Pin() int { return *handles.Get().(*int) }
 
 // Unpin ends a Pin; i is the result of Pin.
 func Unpin(i int) { handles.Put(&numbers[i]) }
 
-// at returns which of n stripes a goroutine uses that is pinned to i.
+// at returns which of n stripes a goroutine that is pinned to i uses.
 func at(i, n int) int { return i % max(n, 1) }
 
-// counter is incremented by goroutines that have a number, and read by any.
+// counter is incremented by pinned goroutines, and read by any goroutine.
 type counter struct{ n atomic.Int64 }
 
 func (c *counter) add() { c.n.Add(1) }

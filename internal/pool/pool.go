@@ -8,9 +8,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// The word of a Pool has a report interval in its upper 24 bits, and in the lower 40 the count of tokens plus
-// a bias. Each take that fails while others do brings the count one further below 0. The bias keeps such
-// takes from borrowing from the interval.
+// The word of a Pool has a report interval in its upper 24 bits, and in the lower 40 bits the count of tokens
+// plus a bias. Each of several takes that fail at once lowers the count by one more below 0. The bias keeps
+// failed takes from borrowing from the interval.
 const (
 	countBits   = 40
 	countBias   = 1 << (countBits - 1)
@@ -18,8 +18,8 @@ const (
 	intervalOne = 1 << countBits
 )
 
-// The mark tells a take its next step. Up to markMost it is a number of tokens: a take that leaves fewer goes
-// to End, for instance to report low. The values above are states in which a take does not touch the word.
+// The mark decides the next step of a take. Up to markMost a mark is a token count: a take that leaves fewer
+// calls End, for instance to report low. A higher mark is a state in which a take does not touch the word.
 const (
 	markMost    = MarkStriped - 1
 	MarkStriped = math.MaxInt64 - 2 // takes use the stripes
@@ -27,26 +27,26 @@ const (
 	MarkEmpty   = math.MaxInt64     // the pool is empty
 )
 
-// Pool is the tokens of one key that this process holds. Any number of goroutines spend them without a lock;
-// most requests end in Take.
+// Pool has the unspent tokens of one key in one process. Any number of goroutines spend the tokens without a
+// lock; Take serves most requests.
 //
 // A Take that succeeds loads the mark, which is hardly ever written, and does one atomic add on the word. A
-// failed Take does not add its token back: a late add would land in the next grant and forge a token. A take
-// does not count missing tokens: Miss does, where a denial is decided.
+// failed Take does not add its token back: an add after the next grant would forge a token. A take does not
+// count missing tokens: the code that decides the denial calls Miss.
 //
 // If several Ps take the same key's tokens all the time, the word's cache line bounces between their cores.
-// Takes then use stripes, one for each P, which fetch tokens from the word in chunks; see stripes.go. With
-// two contending goroutines a take costs 4.8 ns instead of 12.3, but a single goroutine is faster without
-// stripes: 8.2 ns against 9.7.
+// Contended takes use stripes, one for each P, which fetch tokens from the word in chunks; see stripes.go.
+// With two contending goroutines a take costs 4.8 ns with stripes and 12.3 ns without, but with a single
+// goroutine 9.7 ns with stripes and 8.2 ns without.
 //
 // Any number of goroutines may call the takes (Take and its parts, TakeN, TakeStrict), Miss, Drawn, Held and
-// Missed. Everything else belongs to the Client that has the Pool, whose user serialises it with a lock. The
-// zero value is not usable.
+// Missed. All other methods are for the Client that owns the Pool, whose user serialises them with a lock.
+// The zero Pool is not usable.
 type Pool struct {
 	mark atomic.Int64
-	// stripes is set once, before the mark first enables them.
+	// stripes is set once, before the mark first makes takes use stripes.
 	stripes []stripe
-	// word shares the mark's cache line. Under contention takes use the stripes instead.
+	// word shares the mark's cache line. Under contention takes use the stripes instead of the word.
 	word atomic.Uint64
 	_    [24]byte
 
@@ -75,11 +75,11 @@ func (p *Pool) Init(stripesMax int) {
 
 func count(word uint64) int64 { return int64(word&countMask) - countBias }
 
-// Most is the largest number of tokens that a Pool can hold. It leaves room for overshoot in the word.
+// Most is the largest number of tokens that a Pool can hold. The word has room for twice as many tokens.
 const Most = 1 << (countBits - 2)
 
-// Interval is the time between two reports. A token may be put back only in the interval in which it was
-// taken.
+// Interval is the number of a report interval, the time between two reports. A token may be put back only in
+// the interval in which it was taken.
 type Interval uint32
 
 // Taken is the result of a take.
@@ -87,15 +87,15 @@ type Taken int8
 
 const (
 	Refused Taken = iota
-	Denied        // Refused, and Deny says that the bucket has no tokens for now
-	Took          // a token was taken
-	TookLow       // Took, and this take should start a prefetch
+	Denied        // refused, and Deny has recorded that the bucket has no tokens for now
+	Took          // the tokens were taken
+	TookLow       // the tokens were taken, and this take should start a prefetch
 )
 
 // OK reports whether the tokens were taken.
 func (t Taken) OK() bool { return t >= Took }
 
-// Take takes one token without a lock, an allocation or a clock. Any number of goroutines may call it.
+// Take takes one token without an allocation or a clock, mostly without a lock. Any goroutine may call Take.
 func (p *Pool) Take() Taken {
 	left, mark := p.Begin()
 	switch {
@@ -114,9 +114,9 @@ func (p *Pool) Take() Taken {
 	return p.End(left, mark)
 }
 
-// Begin is the first part of Take, before TakeAt and End; it is separate so that callers can inline the
-// parts. If left >= mark, a token was taken and the take is complete. If mark is MarkDenied, the take is
-// Denied; if it is MarkStriped, TakeAt reports whether a token was taken. Otherwise End returns the result.
+// Begin is the first part of Take, before TakeAt and End; callers can inline Begin. If left >= mark, a token
+// was taken and the take is complete. If mark is MarkDenied, the take is Denied. If mark is MarkStriped and
+// TakeAt returns true, a token was taken. In all other cases End returns the result.
 func (p *Pool) Begin() (left, mark int64) {
 	mark = p.mark.Load()
 	if mark > markMost {
@@ -136,8 +136,8 @@ func (p *Pool) End(left, mark int64) Taken {
 	return p.takeSlowly(1)
 }
 
-// TakeN takes n tokens or none; n must be at least 1. Take adds, but TakeN swaps, so that a large n never
-// removes tokens that it cannot use. It refuses an n above Capacity.
+// TakeN takes n tokens or none; n must be at least 1. Unlike Take, TakeN uses compare-and-swap, so that a
+// large n never removes tokens that it cannot use. TakeN refuses an n above Capacity.
 func (p *Pool) TakeN(n int64) Taken {
 	mark := p.mark.Load()
 	switch {
@@ -164,7 +164,7 @@ func (p *Pool) TakeN(n int64) Taken {
 }
 
 // TakeStrict is TakeN for Policy.StrictExpiry: it reads the clock after taking, and burns tokens taken past
-// the deadline. It reads the deadline before taking, because a process that was stopped in between must not
+// the deadline. TakeStrict reads the deadline before the take: a process that was stopped in between must not
 // compare with the deadline of a later grant.
 func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 	deadline := p.deadline.Load()
@@ -191,7 +191,7 @@ func (p *Pool) TakeQueued(n int64) bool {
 }
 
 // takeAnyLocked takes n tokens or none from the word and the stripes, so that no request is denied while the
-// stripes hold enough. left is the rest in the word.
+// stripes hold enough. left is the number of tokens left in the word.
 func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	if left, ok = p.takeWord(n); !ok {
 		p.emptyStripesLocked()
@@ -200,7 +200,7 @@ func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	return left, ok
 }
 
-// takeWord takes n tokens or none from the word and counts no miss. left is the rest in the word.
+// takeWord takes n tokens or none from the word, and counts no miss. left is the number left in the word.
 func (p *Pool) takeWord(n int64) (left int64, ok bool) {
 	for {
 		w := p.word.Load()
@@ -222,7 +222,7 @@ func (p *Pool) taken(left int64) Taken {
 	return p.tookLocked(left)
 }
 
-// takeSlowly takes n tokens or none from the word and the stripes, and moves more to this P's stripe.
+// takeSlowly takes n tokens or none from the word and the stripes, and moves more tokens to this P's stripe.
 func (p *Pool) takeSlowly(n int64) Taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,8 +237,8 @@ func (p *Pool) takeSlowly(n int64) Taken {
 	return Refused
 }
 
-// tookLocked completes a take that left the word at left tokens. Below the watermark it reports low and
-// disarms.
+// tookLocked completes a take that left left tokens in the word. The first take below the watermark reports
+// low and clears the watermark.
 func (p *Pool) tookLocked(left int64) Taken {
 	t := Took
 	if left < p.watermark {

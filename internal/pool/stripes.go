@@ -6,24 +6,24 @@ import (
 	"unsafe"
 )
 
-// sampleEvery is the number of tokens that a pool hands out between two samples of the takers: at 10 ns per
-// token, one sample in 40 µs. A pool with fewer tokens uses no stripes.
+// sampleEvery is the number of tokens that a pool hands out between two samples of which P takes: at 10 ns
+// per token, one sample in 40 µs. A pool with fewer tokens uses no stripes.
 const sampleEvery = 4096
 
 // chunk is the least number of tokens that a stripe fetches at once. Few fetches are better, because each
-// writes the cache line that every take reads.
+// fetch writes the cache line that every take reads.
 const chunk = 1024
 
-// stripe is one P's part of a contended Pool, on a cache line of its own. Mostly its own P uses it, but the
-// count is atomic, so that its tokens can be taken back at any time.
+// stripe is one P's part of a contended Pool, on a cache line of its own. Mostly one P uses a stripe, but the
+// count is atomic, so that its tokens can be moved back at any time.
 type stripe struct {
 	count  atomic.Int64 // tokens, less the takes that have failed since the last fetch
-	missed counter      // tokens of requests that were denied here
+	missed counter      // tokens of denied requests that this stripe counts
 	_      [128 - 8 - unsafe.Sizeof(counter{})]byte
 }
 
-// switches records which of the last 16 samples met another P than the sample before. With four or more the
-// pool counts as contended, until there are none.
+// switches records which of the last 16 samples met another P than the sample before. A pool becomes
+// contended with four such switches in 16 samples, and stops with none.
 type switches struct {
 	history   uint16
 	last      int32
@@ -37,7 +37,8 @@ func (s *switches) see(i int) {
 		s.history |= 1
 	}
 	s.last = int32(i)
-	// A goroutine moves to another P now and then. Two contending goroutines differ in half of all samples.
+	// A single goroutine moves to another P now and then. Two contending goroutines are on different Ps in
+	// half of the samples.
 	switch n := bits.OnesCount16(s.history); {
 	case n >= 4:
 		s.contended = true
@@ -46,7 +47,7 @@ func (s *switches) see(i int) {
 	}
 }
 
-// lookLocked samples which P takes.
+// lookLocked adds a sample of the P that takes.
 func (p *Pool) lookLocked() {
 	if p.stripesMax > 0 {
 		i := Pin()
@@ -55,7 +56,7 @@ func (p *Pool) lookLocked() {
 	}
 }
 
-// stripeLocked makes the stripes once and reports whether there are any.
+// stripeLocked makes the stripes once, and reports whether the pool has stripes.
 func (p *Pool) stripeLocked() bool {
 	if p.stripes == nil && p.stripesMax > 0 {
 		p.stripes = make([]stripe, p.stripesMax)
@@ -63,7 +64,7 @@ func (p *Pool) stripeLocked() bool {
 	return p.stripes != nil
 }
 
-// Miss counts a request for one token that was Denied, without an atomic instruction.
+// Miss counts a request for one token that was Denied, mostly without an atomic instruction.
 func (p *Pool) Miss() {
 	i := Pin()
 	p.MissAt(i)
@@ -74,7 +75,7 @@ func (p *Pool) Miss() {
 func (p *Pool) MissAt(i int) {
 	if i = at(i, len(p.stripes)); uint(i) < uint(len(p.stripes)) {
 		p.stripes[i].missed.add()
-	} else { // the number of Ps has grown since
+	} else { // the pool has no stripe for P i
 		p.missed.Add(1)
 	}
 }
@@ -98,15 +99,15 @@ func (p *Pool) takeStriped(n int64) bool {
 	return c >= n && s.count.CompareAndSwap(c, c-n)
 }
 
-// stockLocked moves a chunk from the word, which has left tokens, to the stripe of this P, and returns the
-// word's new count. The last tokens stay in the word, where a take can report low.
+// stockLocked moves a chunk of tokens from the word, which has left tokens, to the stripe of this P, and
+// returns the word's new count. The last tokens stay in the word, so that a take can report low.
 func (p *Pool) stockLocked(left int64) int64 {
 	p.lookLocked()
 	if p.mark.Load() != MarkStriped {
 		return left
 	}
 	i := Pin()
-	Unpin(i) // only a number from here on: any goroutine may fill the stripe
+	Unpin(i) // i is only a number from here on: any goroutine may fill the stripe
 	i = at(i, len(p.stripes))
 	n := max(chunk, left/int64(4*len(p.stripes)))
 	if left > p.watermark {

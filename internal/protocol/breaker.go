@@ -14,40 +14,40 @@ import (
 )
 
 // Breaker tracks whether one node of a store answers, for all keys of one process on that node
-// (docs/protocol.md section 8.12). The user calls Admit before each call, and Answered or Failed after it.
-// Goroutines may share a Breaker.
+// (docs/protocol.md section 8.12). The user calls Admit before each call, and Answered or Failed after each
+// call. Goroutines may share a Breaker.
 type Breaker struct {
 	target, ttl time.Duration
 
-	// state is written with mu held. Readers do not lock it, so a key on a well node pays one load.
+	// state is written with mu held. Readers take no lock, so a key on a node that is well pays one load.
 	state  atomic.Int32
-	active atomic.Int64 // see Active; written with mu held
-	server atomic.Int64 // the server's clock minus the process's, in microseconds; 0 if unknown
+	active atomic.Int64 // the result of Active; written with mu held
+	server atomic.Int64 // the server's clock minus the process's clock, in microseconds; 0 if unknown
 
 	mu       sync.Mutex
 	activeAt clock.Instant // when active was last written
 	part     float64       // mean part of this process in the load of a key, by Memory.byCalls
-	counted  int           // number of replies in part, at most partsMost
+	counted  int           // number of replies averaged in part, at most partsMost
 	random   uint64
 	aliveAt  clock.Instant // when the latest answered call was sent
 	failedAt clock.Instant // when the call that began the outage was sent
 	failures int           // number of failed probes in a row
 	probeAt  clock.Instant // when the next probe may go out
-	probing  bool          // a probe is under way, since probeAt
+	probing  bool          // a probe has been under way since probeAt
 	awaited  bool          // Turn has told a key to send the probe at probeAt
 	since    clock.Instant // start of the recovery
-	calls    float64       // admitted since then
+	calls    float64       // calls admitted since the recovery began
 }
 
 // The states of a Breaker's node.
 const (
 	nodeWell       int32 = iota
-	nodeAway             // has answered no call since one failed
-	nodeRecovering       // has answered, less than rampTargets ago
+	nodeAway             // the node has answered no call since one failed
+	nodeRecovering       // the node has answered again, less than rampTargets ago
 )
 
 // After an outage a process makes at most rampCalls*(2^x-1) + 1 calls to a node within x Targets. After
-// rampTargets there is no bound.
+// rampTargets Targets the calls are not bounded.
 const (
 	rampCalls   = 100
 	rampTargets = 10
@@ -56,18 +56,18 @@ const (
 // probeTTLs is how long a probe may be under way, in TTLs: longer than any call (8.15).
 const probeTTLs = 5
 
-// NewBreaker returns the Breaker of a node that is well. Pauses between probes grow from target to ttl.
+// NewBreaker returns the Breaker of a node that is well. The longest pause between probes doubles up to ttl.
 func NewBreaker(target, ttl time.Duration, seed uint64) *Breaker {
 	return &Breaker{target: max(target, 1), ttl: max(ttl, 1), random: seed}
 }
 
-// well reports whether the node is well. It costs one load.
+// well reports whether the node is well, by one atomic load.
 func (b *Breaker) well() bool { return b.state.Load() == nodeWell }
 
-// Away reports whether the node is away: no request waits for a call to it.
+// Away reports whether the node is away, so that no request waits for a call to the node.
 func (b *Breaker) Away() bool { return b.state.Load() == nodeAway }
 
-// Holds reports whether Admit would refuse a call now. A node that has just come back takes few calls.
+// Holds reports whether Admit would refuse a call now. A node that has just recovered takes few calls.
 func (b *Breaker) Holds(now clock.Instant) bool {
 	if b.well() {
 		return false
@@ -80,7 +80,7 @@ func (b *Breaker) Holds(now clock.Instant) bool {
 func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	switch b.state.Load() {
 	case nodeAway:
-		// A probe without an answer for this long is forgotten: its key has left.
+		// A probe without an answer for probeTTLs is forgotten: its key has left.
 		return now >= b.probeAt && (!b.probing || now >= b.probeAt.Add(probeTTLs*b.ttl))
 	case nodeRecovering:
 		x := float64(now.Sub(b.since)) / float64(b.target)
@@ -89,7 +89,7 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	return true
 }
 
-// Admit reports whether a call may go out now, and counts it. A refused caller may ask again at Turn.
+// Admit reports whether a call may be sent now, and counts the call. A refused caller asks again at its Turn.
 func (b *Breaker) Admit(now clock.Instant) bool {
 	if b.well() {
 		return true
@@ -108,7 +108,7 @@ func (b *Breaker) Admit(now clock.Instant) bool {
 	return true
 }
 
-// Turn returns when a key that Admit has just refused may ask again; one of them sends the next probe.
+// Turn returns when a key that Admit has just refused may ask again, and picks the key for the next probe.
 func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,12 +121,12 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 		b.awaited = true
 		return max(now+1, b.probeAt)
 	}
-	// The key that was told to send the probe may have gone, and a TTL may be long.
+	// The key that was told to send the probe may be gone, so another key asks again soon after probeAt.
 	return max(now, b.probeAt).Add(1 + b.upTo(min(b.ttl, exact.TTLPerTarget*b.target)))
 }
 
-// Answered records that the node has answered a call sent at sent, even with an error about the key alone. It
-// reports whether the answer ends an outage; the answer to a call from before the failure does not.
+// Answered records that the node has answered a call sent at sent, even with an error about the key alone.
+// Answered reports whether the answer ends an outage; the answer to a call sent before the failure does not.
 func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,8 +139,8 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	return true
 }
 
-// Failed records that a call sent at sent has failed, and reports whether that begins an outage. If the node
-// has answered a call sent then or later, the failure changes nothing.
+// Failed records that a call sent at sent has failed, and reports whether the failure begins an outage. If
+// the node has answered a call sent at sent or later, the failure changes nothing.
 func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,7 +178,8 @@ func (b *Breaker) Heard(now clock.Instant, active int64) {
 }
 
 // heardCalls records a reply that does not name all processes (8.14): named is the sum of weights in it,
-// byCalls the result of Memory.byCalls. The smallest part may belong to a key that others use more.
+// byCalls the result of Memory.byCalls. The smallest part may be that of a key that other processes use more,
+// so the mean counts.
 func (b *Breaker) heardCalls(now clock.Instant, weight, named, byCalls int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -192,7 +193,7 @@ func (b *Breaker) heardCalls(now clock.Instant, weight, named, byCalls int64) {
 	}
 }
 
-// partsMost is the number of replies that the mean part averages at most.
+// partsMost is the largest number of replies that the mean part averages.
 const partsMost = 64
 
 func (b *Breaker) heardLocked(now clock.Instant, active int64) {
@@ -202,17 +203,17 @@ func (b *Breaker) heardLocked(now clock.Instant, active int64) {
 	}
 }
 
-// Active returns the largest sum that Heard was given in the last ten TTLs, else the last; 0 for none.
+// Active returns the largest sum that Heard recorded in the last ten TTLs, else the last sum; 0 for none.
 func (b *Breaker) Active() int64 {
 	return b.active.Load()
 }
 
-// heardServer records the server's clock, in microseconds, from a reply that arrived now.
+// heardServer records the server's clock, in microseconds, from a reply that arrived at now.
 func (b *Breaker) heardServer(now clock.Instant, server int64) {
 	b.server.Store(cmp.Or(server-int64(now)/1000, 1)) // 0 means unknown; 1 µs more does no harm
 }
 
-// Server estimates the server's clock at now, in microseconds; 0 if no reply has told it.
+// Server estimates the server's clock at now, in microseconds; 0 before the first reply.
 func (b *Breaker) Server(now clock.Instant) int64 {
 	if ahead := b.server.Load(); ahead != 0 {
 		return int64(now)/1000 + ahead
@@ -221,7 +222,7 @@ func (b *Breaker) Server(now clock.Instant) int64 {
 }
 
 // backoff returns the longest pause after this number of failures in a row: from two Targets up to a TTL. The
-// pause itself is random, so that the processes of a fleet do not all come back at one moment.
+// pause itself is random, so that the processes of a fleet do not all retry at once.
 func backoff(failures int, target, ttl time.Duration) time.Duration {
 	if failures < 30 {
 		return max(1, min(target<<failures, ttl))
@@ -243,5 +244,5 @@ func splitmix(state *uint64) uint64 {
 }
 
 // activeFor is how many TTLs the largest active weight counts. A process that calls about once per TTL is at
-// times missing from the active weight, and the parts would then add up to more than 1.
+// times missing from the active weight, and the parts of all processes would then add up to more than 1.
 const activeFor = 10

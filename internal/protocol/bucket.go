@@ -8,26 +8,26 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Bucket is the reference central bucket of one key: docs/protocol.md sections 3, 4 and 6. Tests compare the
-// Lua scripts of redisbucket with it to the last bit. The zero value does not exist yet. A Bucket that
-// goroutines share needs a lock. Times in arguments are the server's clock, in microseconds since 1970; all
-// its own except clock are running time.
+// Bucket is the reference implementation of the central bucket of one key: docs/protocol.md sections 3, 4 and
+// 6. Tests compare the Lua scripts of redisbucket with Bucket to the last bit. The zero value is a bucket
+// that does not exist. A Bucket that goroutines share needs a lock. The times in arguments are server time,
+// in microseconds since 1970; those in fields, except clock, are running time.
 type Bucket struct {
 	exists   bool
-	config   lease.Config // its limits are those beneath the switch
+	config   lease.Config // the limits are those beneath the switch
 	switched Switch
 	limits   []tally // one tally per limit of config
 	records  map[string]*record
-	sweepAt  int // sweep when there are more records than this
+	sweepAt  int // number of records above which newRecord removes dead ones
 
-	moment // state at the last call; only the result of at has the current ledger
+	moment // state at the last call; at updates the ledger in it
 
 	created int64
 	epoch   int64 // number of this incarnation of the bucket
 	counter int64 // calls executed
 	spent   int64 // tokens reported as admitted
 	denied  int64 // tokens reported as denied; see count
-	keep    int64 // the bucket must be remembered until then; never moves earlier
+	keep    int64 // until when the bucket must be remembered; never moves earlier
 
 	stoodAt int64 // when a caller last proposed the configuration in force
 
@@ -48,8 +48,8 @@ type record struct {
 	epoch int64
 }
 
-// Call executes one lease call when the server's clock says clock, and writes the answer to g. An error that
-// wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the bucket unchanged.
+// Call executes one lease call at the server time clock, and writes the reply to g. An error that wraps
+// ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the bucket unchanged.
 func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
@@ -59,13 +59,13 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 			return err
 		}
 	}
-	var saved *Bucket // restored if the call is stale
+	var saved *Bucket // the bucket to restore if the call is stale
 	if rec := b.records[r.Holder]; rec != nil && r.Seq < rec.Seq {
 		saved = b.copied()
 	}
 	was := b.now
-	b.settle(clock)         // steps 1 to 3
-	b.follow(clock, was, r) // the changes of step 2
+	b.settle(clock)         // steps 1 to 3 of a call
+	b.follow(clock, was, r) // lost state and a changed configuration (step 2)
 	b.counter++
 	if r.Draw && b.drawAtRest(r, g) {
 		return nil
@@ -103,7 +103,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 		at = 0
 	}
 
-	// Step 6. During a freeze the ledger may be too low, so there is no room to credit.
+	// Step 6. Credit nothing during a freeze, because the ledger may be too low.
 	b.credit(r, known && b.now >= b.frozen)
 
 	// Step 7. The whole holding moves to its new slice, never to an earlier one.
@@ -127,11 +127,11 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	return nil
 }
 
-// countMax is where the informational counters wrap.
+// countMax is the value at which the counters spent and denied wrap.
 const countMax = 1 << 48
 
-// count adds the figures of r to informational counters; no decision reads them. rec is the record before the
-// call. Debt and charge that are sent again after a lost reply are counted again.
+// count adds the figures of r to the counters spent and denied, which no decision reads. rec is the record
+// before the call. Debt and charge that are reported again after a lost reply are counted again.
 func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) {
 	used := waited
 	if known {
@@ -146,7 +146,7 @@ func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) 
 	b.denied = (b.denied + r.Denied) % countMax
 }
 
-// locate returns the present place of rec's entry; live reports that it counts (3.6).
+// locate returns the present place of rec's entry in the ring; live reports whether rec counts (3.6).
 func (b *Bucket) locate(rec *record) (at place, live bool) {
 	if rec == nil || rec.epoch != b.epoch {
 		return 0, false
@@ -154,15 +154,15 @@ func (b *Bucket) locate(rec *record) (at place, live bool) {
 	return b.ring.locate(rec.Ends)
 }
 
-// knows reports whether a live record covers the report in r (step 5). A holder must have heard of a void
-// call: an earlier call's tokens may have been credited under the earlier record.
+// knows reports whether a live record covers the report in r (step 5). A holder that has not heard of its
+// void call is not known: the bucket may have credited the same tokens before.
 func (b *Bucket) knows(rec *record, r *lease.Request) bool {
 	return r.Epoch == b.epoch && r.Counter >= rec.Since &&
 		r.Remaining+r.Returned <= rec.Held && b.fits(b.ring.ledger()+r.Remaining-rec.Held)
 }
 
-// fits reports whether a ledger is within B + E of every limit. It may not be after a limit was lowered; no
-// lease is renewed then, so the leases of the old limit end within T. A blocked key renews no lease either.
+// fits reports whether a ledger is within B + E of every limit. After a limit was lowered, a ledger above B +
+// E renews no lease, so leases of the old limit end within T. A blocked key renews no lease.
 func (b *Bucket) fits(ledger int64) bool {
 	if b.switched == SwitchBlocked && ledger > 0 {
 		return false
@@ -175,7 +175,7 @@ func (b *Bucket) fits(ledger int64) bool {
 	return true
 }
 
-// newRecord adds a record for holder. It sweeps out dead records when they may be half of all.
+// newRecord adds a record for holder. newRecord first removes dead records if they may be half of all.
 func (b *Bucket) newRecord(holder string) *record {
 	if len(b.records) > b.sweepAt {
 		maps.DeleteFunc(b.records, func(_ string, r *record) bool {
@@ -189,7 +189,7 @@ func (b *Bucket) newRecord(holder string) *record {
 	return rec
 }
 
-// remember moves keep to the time that 6.14 demands, because a forgotten bucket looks like a full one.
+// remember moves keep to the time that 6.14 demands, because a forgotten bucket starts full.
 func (b *Bucket) remember() {
 	longest := int64(0)
 	for _, l := range b.limits {
@@ -199,20 +199,20 @@ func (b *Bucket) remember() {
 	if b.config.StartEmpty || b.config.Version.Revision > 0 {
 		longest = max(longest, exact.Micros(30*24*time.Hour))
 	}
-	b.keep = max(b.keep, b.now+min(longest, exact.MaxUnits-1)) // bounded, so that a request can carry the expiry
+	b.keep = max(b.keep, b.now+min(longest, exact.MaxUnits-1)) // bound keep, so that a request can carry the expiry
 }
 
 // Exists reports whether b has been created, by a call or by Configure.
 func (b *Bucket) Exists() bool { return b.exists }
 
-// Expired reports whether b may be forgotten when the server's clock says clock.
+// Expired reports whether b may be forgotten at the server time clock.
 func (b *Bucket) Expired(clock int64) bool { return clock-b.clock >= b.keep-b.now }
 
-// clockSwing is the longest step back of the server's clock that the running time waits out. Without it,
-// clocks that disagree a little would make every other call a step forward.
+// clockSwing is the longest step back of the server's clock during which the running time stands still. If
+// clocks that disagree a little took turns, every other call would otherwise advance the running time.
 const clockSwing = time.Second
 
-// settle brings the levels and the ledger to the server's time clock: steps 1 to 3.
+// settle advances the levels and the ledger to the server time clock: steps 1 to 3.
 func (b *Bucket) settle(clock int64) {
 	if !b.exists {
 		return
@@ -222,8 +222,8 @@ func (b *Bucket) settle(clock int64) {
 	}
 	at := b.now
 	now := at + max(0, clock-b.clock)
-	// Holdings that ran out may have been spent up to their end, so refill first up to that end with the
-	// ledger that still holds them.
+	// An expired holding may have been spent up to its end, so first refill up to that end with the ledger
+	// that still counts the holding.
 	last := at/b.ring.width + ringSlices
 	for ends := b.ring.ends(); ends <= now && b.ring.base < last; ends = b.ring.ends() {
 		if held := b.ring.held[b.ring.base%ringSlices]; held != 0 {
@@ -240,7 +240,7 @@ func (b *Bucket) settle(clock int64) {
 	}
 }
 
-// pass is step 2 for (from, to], during which the ledger stays. clock is the server's clock at to.
+// pass is step 2 for the time (from, to], in which the ledger is constant. clock is the server time at to.
 func (b *Bucket) pass(from, to, clock int64) {
 	b.now, b.clock = to, clock
 	m := b.at()
@@ -249,13 +249,13 @@ func (b *Bucket) pass(from, to, clock int64) {
 	}
 }
 
-// at returns the moment up to which b is settled, with the present ledger.
+// at returns the state of b as of the last settle, with the present ledger.
 func (b *Bucket) at() *moment {
 	b.ledger = b.ring.ledger()
 	return &b.moment
 }
 
-// spend counts n tokens as spent by now.
+// spend counts n tokens as spent now.
 func (b *Bucket) spend(n int64) {
 	m := b.at()
 	for _, l := range b.limits {
@@ -263,7 +263,7 @@ func (b *Bucket) spend(n int64) {
 	}
 }
 
-// take removes n granted tokens, of which admitted are spent now.
+// take removes n granted tokens from every limit; admitted of these tokens are spent now.
 func (b *Bucket) take(n, admitted int64) {
 	for _, l := range b.limits {
 		l.draw(n)
@@ -271,7 +271,7 @@ func (b *Bucket) take(n, admitted int64) {
 	b.spend(admitted)
 }
 
-// copied returns b with tallies of its own, to restore from.
+// copied returns a copy of b with its own tallies, from which b can be restored.
 func (b *Bucket) copied() *Bucket {
 	c := *b
 	c.limits = make([]tally, len(b.limits))
@@ -284,7 +284,7 @@ func (b *Bucket) copied() *Bucket {
 // Draws: docs/protocol.md section 4.1.
 
 // drawAtRest serves the draw r in full, without a record, if the bucket is at rest and has the tokens.
-// Otherwise it changes nothing, and r is an ordinary call.
+// Otherwise drawAtRest changes nothing, and r is an ordinary call.
 func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	if b.switched != SwitchNone || !b.atRest() || len(r.Late) > 0 ||
 		b.available(r.Headroom) < r.Want {
@@ -306,12 +306,12 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	return true
 }
 
-// atRest reports whether no lease is out, none was short lately, and no freeze is in force.
+// atRest reports whether the ring is empty, the bucket is not contended, and no freeze is in force.
 func (b *Bucket) atRest() bool {
 	return b.ring.ledger() == 0 && b.ring.weightSum() == 0 && b.now >= b.frozen && b.now >= b.fair.contendedUntil
 }
 
-// normalise sets all that a bucket at rest can derive from the rest of its state (3.9).
+// normalise sets the ring and the fair share of a bucket at rest, which follow from its other state (3.9).
 func (b *Bucket) normalise() {
 	b.ring = newRing(b.now, b.ttl)
 	b.ring.movedAt = b.now

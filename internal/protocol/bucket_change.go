@@ -11,17 +11,17 @@ import (
 // Section 6 of docs/protocol.md: creation, lost state, T, and operations.
 
 const (
-	// claimSlack bounds how far the server's clock may have stepped back since a holder heard (6.4).
+	// claimSlack bounds how far the server's clock may have stepped back since a holder's last reply (6.4).
 	claimSlack = 24 * time.Hour
-	// ttlLiveMax is the longest T to which a bucket in use grows. A new bucket may start with a longer one.
+	// ttlLiveMax is the longest T to which the T of a bucket grows. A new bucket may start with a longer T.
 	ttlLiveMax = 10 * time.Second
-	// ttlGrowth is the divisor of T's growth: T grows by at most an eighth of the time that passes.
+	// ttlGrowth bounds the growth of T: by at most an eighth of the time that passes.
 	ttlGrowth = 8
-	// ttlCalm is how long a T is kept: well above the time between two calls of a busy process.
+	// ttlCalm is the time before T may shrink: well above the time between two calls of a busy process.
 	ttlCalm = 3 * time.Second
 )
 
-// follow does the changes of section 6 in step 2. was is the time of the last call.
+// follow applies section 6: creation, lost state, and configuration. was is the time of the last call.
 func (b *Bucket) follow(clock, was int64, r *lease.Request) {
 	created := !b.exists
 	if created {
@@ -55,10 +55,10 @@ func (b *Bucket) install(clock int64, c lease.Config) {
 	b.limits = tallies(&c)
 	b.fair = fair{share: b.fastest(), updated: clock}
 	b.fill()
-	b.setAt = max(0, clock-1) // a draw at this very moment comes after setAt
+	b.setAt = max(0, clock-1) // a draw at the time of creation must come after setAt
 }
 
-// fill sets every level to the level of a new bucket, or to nothing during a freeze. It forgives debts.
+// fill sets every level to the level of a new bucket, or to nothing during a freeze. fill forgives debts.
 func (b *Bucket) fill() {
 	m := b.at()
 	for _, l := range b.limits {
@@ -67,8 +67,8 @@ func (b *Bucket) fill() {
 	b.setAt = b.now
 }
 
-// recover compares the state that the caller last heard with the stored or just created one. An earlier
-// bucket is lost if it had not expired when this one was created.
+// recover compares the state that the caller last heard with this bucket, which may be new, to find lost
+// state. An earlier bucket was lost if it had not expired when this bucket was created.
 func (b *Bucket) recover(r *lease.Request, created bool) {
 	until := b.created + b.lasting(r, b.now-b.created)
 	lost := r.HeardAt+exact.Micros(r.HeardExpiry) > b.created
@@ -79,24 +79,24 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 			b.freeze(until)
 		}
 	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
-		// A replica that lags was promoted. A later epoch makes all records unknown.
+		// A replica that lagged was promoted. A later epoch makes all records unknown.
 		b.freeze(b.now + b.lasting(r, 0))
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
-		// A bucket was lost, and a process that did not know it has created this one. The lost bucket granted
-		// its leases before that.
+		// A process that did not know the lost bucket has created this one. All leases of the lost bucket
+		// were granted before this bucket was created.
 		b.freeze(until)
 	}
 }
 
-// possible reports whether r can have heard the epoch and counter that it claims (6.4). Otherwise one buggy
-// caller could raise both beyond the reach of the others.
+// possible reports whether the epoch and counter that r claims can be true (6.4). Without this check one
+// buggy caller could raise epoch and counter beyond the reach of all others.
 func (b *Bucket) possible(r *lease.Request) bool {
 	return r.Epoch <= b.clock+exact.Micros(claimSlack) &&
 		(r.Epoch < b.epoch || r.Counter <= b.now-b.created+exact.Micros(claimSlack))
 }
 
-// freeze empties every level and stops refill until unknown holdings have run out. Debts stay.
+// freeze empties every level and stops refill until unknown leases have expired. A level below 0 stays.
 func (b *Bucket) freeze(until int64) {
 	m := b.at()
 	for _, l := range b.limits {
@@ -106,7 +106,7 @@ func (b *Bucket) freeze(until int64) {
 	b.setAt = b.now
 }
 
-// propose applies the T of one call (6.7), whose version is newer or not. was is the time of the last call.
+// propose applies the T of a call (6.7); newer: so is the call's version. was is the time of the last call.
 func (b *Bucket) propose(ttl, was int64, newer bool) {
 	ttl = min(ttl, max(b.ttl, exact.Micros(ttlLiveMax)))
 	switch {
@@ -115,8 +115,8 @@ func (b *Bucket) propose(ttl, was int64, newer bool) {
 		b.proposed, b.proposedAt = b.ttl, b.now
 	default:
 		b.proposed = max(b.proposed, ttl)
-		// A proposal of the T in force restarts the time after which T may shrink, so that a calm bucket has
-		// nothing to remember.
+		// A proposal of the T in force restarts the time after which T may shrink, so that a bucket at rest
+		// need not store that time.
 		if b.now-b.proposedAt >= exact.Micros(ttlCalm) || ttl == b.ttl && b.proposed == b.ttl {
 			b.ttl, b.proposed, b.proposedAt = b.proposed, ttl, b.now
 		}
@@ -125,21 +125,21 @@ func (b *Bucket) propose(ttl, was int64, newer bool) {
 	b.ring.fit(b.now, b.ttl)
 }
 
-// leaseMax returns how long the longest lease may still last, this call's included.
+// leaseMax returns how long the longest lease may still last, including a lease of this call.
 func (b *Bucket) leaseMax() int64 {
 	return max(b.ttl, b.ring.lastEnds()-b.now)
 }
 
-// lasting returns how long leases of a lost bucket may still have lasted at its loss, at least ago
-// microseconds ago (6.6). The longer age counts: the server's clock may have stepped back, and the holder's
-// age ends when r was sent.
+// lasting bounds how long leases of a lost bucket outlast its loss, which was at least ago microseconds ago
+// (6.6). The longer of two ages counts: the server's clock may have stepped back, and the holder's age ends
+// when r was sent.
 func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	heard, age := exact.Micros(r.LeaseMax), max(b.clock-r.HeardAt, exact.Micros(r.HeardAge))
 	return min(heard+(max(0, age-ago)+ttlGrowth-1)/ttlGrowth, max(heard, exact.Micros(ttlLiveMax)))
 }
 
-// Configure executes an operation other than a lease call when the server's clock says clock. One that
-// changes nothing, or fails with an error that wraps ErrInvalidConfig, leaves no trace.
+// Configure executes an operation other than a lease call at the server time clock. An operation that changes
+// nothing, or fails with an error that wraps ErrInvalidConfig, leaves no trace.
 func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.State, err error) {
 	saved := b.copied()
 	b.settle(clock)
@@ -161,7 +161,7 @@ func (b *Bucket) state() lease.State {
 	return lease.State{Status: b.status(0), Exists: true, Spent: b.spent, Denied: b.denied}
 }
 
-// execute runs op on a bucket settled before at was, and reports whether it changed anything.
+// execute runs op and reports whether op changed b. was is the running time of the last call.
 func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed bool, err error) {
 	switch op {
 	case lease.OpSet, lease.OpReplace, lease.OpClear:
@@ -176,7 +176,7 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 		if c.Version.Revision = now.Revision + 1; op != lease.OpClear && IsSet(now) {
 			c.Version.Revision++
 		}
-		if err := c.Validate(); err != nil { // the revisions are used up
+		if err := c.Validate(); err != nil { // there is no higher revision
 			return false, err
 		}
 		if b.exists {
@@ -201,8 +201,8 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 
 // Sections 6.9 to 6.12 of docs/protocol.md: which configuration is in force, and how it changes.
 
-// adopt applies the caller's configuration if its version is higher, or if it is equal and no process has
-// proposed the stored configuration for 2 T. It applies the caller's T in any case.
+// adopt applies the caller's configuration if its version is higher, or if the versions are equal and no
+// process has proposed the stored configuration for 2 T. adopt applies the caller's T in any case.
 func (b *Bucket) adopt(c lease.Config, was int64) {
 	newer, inForce := Wins(c.Version, b.config.Version), b.inForce()
 	switch {
@@ -215,7 +215,7 @@ func (b *Bucket) adopt(c lease.Config, was int64) {
 }
 
 // reshape changes the limits to those of c, whose version is newer or equal (6.10 to 6.12). Limits of equal
-// versions may alternate as often as their processes call, so they hand out nothing.
+// versions may take turns for ever, so a new limit of an equal version starts empty.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
 	was, rate := *b, b.fastest()
@@ -224,7 +224,7 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 	}
 	b.config = c
 	b.limits = tallies(&c)
-	// Scale the share to the new rate; otherwise a raised rate would take seconds to reach.
+	// Scale the share to the new rate; otherwise holders would reach a raised rate only after seconds.
 	b.fair.share = float64(b.fair.share * float64(b.fastest()/rate))
 	usedUp := !newer && !was.bare() || c.StartEmpty || b.now < b.frozen
 	m := b.at()
@@ -236,13 +236,13 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 		}
 	}
 	b.stoodAt = b.now
-	if b.now >= b.frozen { // otherwise nothing has been drawn since setAt, when windows were used up
+	if b.now >= b.frozen { // during a freeze keep setAt, as nothing is drawn
 		b.setAt = b.now
 	}
 }
 
-// inherit returns, for each limit of b, the limit of old whose state it continues (6.10); nil for none. By
-// position alone, a limit inserted in front would give each other limit its neighbour's level.
+// inherit returns, for each limit of b, the limit of old whose state it continues (6.10); nil for none. If
+// position alone decided, inserting a limit in front would give every limit its neighbour's level.
 func inherit(old, b *Bucket) []tally {
 	from := make([]tally, len(b.limits))
 	if old.bare() {
@@ -265,7 +265,7 @@ func inherit(old, b *Bucket) []tally {
 	return from
 }
 
-// inForce returns the configuration as processes propose and hear it: a switch takes the place of its limits.
+// inForce returns the configuration that replies name: a switch takes the place of the limits.
 func (b *Bucket) inForce() lease.Config {
 	c := b.config
 	if b.switched != SwitchNone {
@@ -279,8 +279,8 @@ func (b *Bucket) bare() bool {
 	return b.switched != SwitchNone && SwitchOf(b.config.Limits) != SwitchNone
 }
 
-// beneath returns c, which proposes a switch, with the limits that stay beneath the switch: those of b, if
-// there are any and c counts them with the same overcommit.
+// beneath returns c, which proposes a switch, with the limits of b beneath that switch, if b has limits and c
+// has the same overcommit.
 func (b *Bucket) beneath(c lease.Config) lease.Config {
 	if !b.bare() && c.Overcommit == b.config.Overcommit {
 		c.Limits = b.config.Limits

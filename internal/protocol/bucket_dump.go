@@ -21,7 +21,7 @@ func (b *Bucket) Level() int64 {
 // Ledger returns the tokens that processes hold, as last reported to b.
 func (b *Bucket) Ledger() int64 { return b.ring.ledger() }
 
-// Clone returns a deep copy of b: the state of a replica that has stopped listening.
+// Clone returns a deep copy of b, such as the state of a replica whose replication has stopped.
 func (b *Bucket) Clone() *Bucket {
 	c := b.copied()
 	c.records = maps.Clone(b.records)
@@ -35,7 +35,7 @@ func (b *Bucket) Clone() *Bucket {
 // DropRecord forgets one holder's record, as a server that evicts keys may do.
 func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
 
-// Dump copies everything that b remembers.
+// Dump returns a copy of the whole state of b.
 func (b *Bucket) Dump() BucketDump {
 	if !b.exists {
 		return BucketDump{}
@@ -62,7 +62,7 @@ func (b *Bucket) Dump() BucketDump {
 	return d
 }
 
-// AtRest returns d with all numbers derived that a bucket at rest need not store (3.9). Config must be valid.
+// AtRest derives the numbers that a bucket at rest does not store (3.9). d.Config must be valid.
 func (d BucketDump) AtRest() BucketDump {
 	d.Clock, d.Created, d.Frozen, d.Keep = d.Now, d.Epoch, 0, 0
 	d.StoodAt, d.Proposed, d.ProposedAt = d.Now, exact.Micros(d.Config.TTL), d.Now
@@ -72,7 +72,7 @@ func (d BucketDump) AtRest() BucketDump {
 	return b.Dump()
 }
 
-// bucket returns the Bucket of d without its ring, shares and records.
+// bucket returns the Bucket of d without ring, fair share and records.
 func (d *BucketDump) bucket() Bucket {
 	b := Bucket{
 		exists: true, config: d.Config, switched: d.Switch, limits: tallies(&d.Config),
@@ -88,8 +88,8 @@ func (d *BucketDump) bucket() Bucket {
 	return b
 }
 
-// At returns d, with the records whose lease has not ended, and the result of Inspect, when the server's
-// clock says clock. Config must be valid, and the numbers must be those of a bucket.
+// At returns d as of the server time clock, with the records whose lease has not ended, and the result of
+// Inspect at that time. d must be the dump of a bucket with a valid Config.
 func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
 	b := d.bucket()
 	b.ring = ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt, held: d.Held, weight: d.Weight}

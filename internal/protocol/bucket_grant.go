@@ -7,7 +7,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// credit is step 6. Returned tokens count only for a known call; debt and charge count for every call.
+// credit applies step 6. Returned tokens count only for a known call; debt and charge count for every call.
 func (b *Bucket) credit(r *lease.Request, known bool) {
 	b.refunded = [lease.LimitsMax]int64{}
 	m := b.at()
@@ -20,12 +20,12 @@ func (b *Bucket) credit(r *lease.Request, known bool) {
 		}
 	}
 	if b.refunded != [lease.LimitsMax]int64{} {
-		b.setAt = b.now // a refund has refilled the tokens of earlier draws
+		b.setAt = b.now // a refund counts as a refill of tokens drawn before
 	}
 }
 
-// draw is step 7: it computes the grant and subtracts it from every level. others is the tokens of the other
-// holders; alone reports that no other holder was active within T.
+// draw computes the grant and subtracts it from every level (step 7). others is the number of tokens that
+// other holders hold; alone reports that no other holder was active within T.
 func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, alone bool) int64 {
 	if !live {
 		rec.Debit = Debit{}
@@ -35,7 +35,7 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 		if b.switched == SwitchBlocked || r.Waiting < r.Need {
 			return 0
 		}
-		// Nothing is leased: tokens that came back later would count for the limits beneath the switch.
+		// Unlimited leases nothing: tokens returned later would count for the limits beneath the switch.
 		return min(r.Want, r.Waiting)
 	}
 	available := max(0, b.available(r.Headroom))
@@ -58,12 +58,12 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 		b.fair.idleSince = 0
 	}
 	rec.Allowance = max(-exact.MaxUnits, rec.Allowance-float64(g))
-	b.take(g, min(g, r.Waiting)) // the rest will be spent later
+	b.take(g, min(g, r.Waiting)) // the other tokens are leased, and spent later
 	return g
 }
 
-// sees returns the whole tokens of l, rounded down, as a caller with this headroom sees them. It is negative
-// if a charge is owed or the level is below the headroom.
+// sees returns the whole tokens of l that a caller with this headroom sees, rounded down. The result is
+// negative if a charge is owed or the level is below the headroom.
 func sees(l tally, m *moment, headroom float64) int64 {
 	sp := l.about()
 	return exact.FloorDiv(l.free(m), sp.Unit) - kept(sp.Capacity, headroom)
@@ -90,7 +90,7 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	}
 	active := g.ActiveWeight
 	g.ActiveWeight = max(active, r.Weight)
-	// T may have grown since a stored grant, whose place lasts for the earlier T.
+	// T may have grown since a stored grant, whose entry in the ring lasts for the earlier T.
 	g.Config.TTL = min(g.Config.TTL, exact.Duration(rec.Ends-rec.Last))
 	if least := max(1, r.Need); rec.Granted < least {
 		longest := b.waitFor(least, r.Headroom)
@@ -167,14 +167,14 @@ func (b *Bucket) fairView(r *lease.Request) fairView {
 		}
 	}
 	v.own = v.rate / v.weight
-	// A caller that sees no tokens knows nothing of how the others share the headroom.
+	// If the level is below the caller's headroom, steer by the level itself (7.1).
 	if v.level >= 0 {
 		v.steer = v.level
 	}
 	return v
 }
 
-// switchLevels returns the level of the switch: nothing for a century, or the largest count.
+// switchLevels returns the level of a switch: no token for 100 years if Blocked, otherwise the largest count.
 func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 	l := b.switched.Limits()[0]
 	level = -kept(l.Capacity(), headroom)
@@ -185,12 +185,12 @@ func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 }
 
 // pace returns, for a holder of this weight, the Target in force and the wait after a short grant (7.8), both
-// in microseconds. The wait is 0 if it is no longer than the configured Target. crowded reports whether the
-// budget allows less than one call per configured Target.
+// in microseconds. pause is 0 if no longer than the configured Target. crowded reports whether the call
+// budget allows the holder less than one call per configured Target.
 func (b *Bucket) pace(weight int64) (target, pause float64, crowded bool) {
 	n, fills, configured := 0., math.Inf(1), float64(exact.Micros(b.config.Target))
 	if active := b.ring.weightSum(); active > 0 {
-		n = float64(max(active, weight)) / float64(weight) // the fleet in holders of this weight
+		n = float64(max(active, weight)) / float64(weight) // the fleet, counted in holders of this weight
 	}
 	for _, l := range b.limits {
 		fills = min(fills, float64(l.about().most)/l.about().rate())

@@ -11,11 +11,11 @@ import (
 
 // Client is one process's side of one key: a state machine that decides when to call the bucket, how much to
 // ask for (docs/protocol.md section 8), and which request is served when (section 9). ExampleClient shows the
-// loop around it. Each of its parts has a section of docs/protocol.md.
+// loop around a Client. The comment of a field names its section of docs/protocol.md.
 //
-// Any number of goroutines may take from Holder.Pool and call Drawn, Low, Denials.DeniesOneUntil and
-// Capacity. The user serialises everything else with a lock. The zero value is not usable; see Start. A
-// Client may not be copied.
+// Any number of goroutines may take from Holder.Pool and call Pool.Drawn, Low, KnowLimits, Capacity and
+// Denials.DeniesOneUntil. The user serialises all other calls with a lock. The zero Client is not usable; see
+// Start. A Client must not be copied.
 type Client struct {
 	Holder   holder // 5
 	settings settings
@@ -27,37 +27,37 @@ type Client struct {
 
 	stage   stage
 	low     bool        // a take has reported low since the last call
-	tookLow atomic.Bool // the same, since the last Tick
+	tookLow atomic.Bool // a take has reported low since the last Tick
 
-	resets     int   // resets of the bucket under way: no waiting request is turned away meanwhile
-	returnFrom int64 // during resets calls give everything back, until one with this seq or a later one has ended
+	resets     int   // number of resets of the bucket under way; until they end no waiting request is turned away
+	returnFrom int64 // during a reset calls give everything back, until a call with at least this seq has ended
 
-	usedSeen int64         // attempts when restAt was set
-	restAt   clock.Instant // when the key may go to rest if it stays unused; 0 while it is in use
+	usedSeen int64         // number of attempts when restAt was set
+	restAt   clock.Instant // when the unused key may go to rest; 0 while the key is in use
 }
 
-// stage is a Client's stage of life.
+// stage says whether a Client serves, leaves or is closed.
 type stage int8
 
 const (
 	serving stage = iota
-	leaving       // gives everything back
+	leaving       // the Client gives everything back
 	closed
 )
 
-// ClientConfig is the configuration of a Client. Its Policy and Proposed must be valid.
+// ClientConfig is the configuration of a Client. Policy and Proposed must be valid.
 type ClientConfig struct {
 	ID          string        // the instance id, unique among the processes
 	Policy      *lease.Policy // may be shared
 	Proposed    *lease.Config // see Policy.ConfigFor; may be shared
 	CallTimeout time.Duration
 	Seed        uint64 // seed of the jitter
-	// Stripes is the number of Ps. Each gets a stripe of the Pool when several take at once. The scheduler
-	// then decides which take reports low, so a simulation leaves Stripes 0.
+	// Stripes is the number of Ps. Each P gets a stripe of the Pool when several Ps take at once. With
+	// stripes the Go scheduler decides which take reports low, so a simulation sets Stripes to 0.
 	Stripes int
 }
 
-// Start makes c a cold client.
+// Start makes c a Client that has had no reply.
 func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.Holder.init(cfg.ID, cfg.Stripes)
 	s := &c.settings
@@ -74,15 +74,15 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.KnowLimits(s.config.Limits)
 }
 
-// Propose changes this process's proposed configuration, which must be valid. Before the first reply it is in
-// force at once, later when the bucket says so (6.9).
+// Propose changes this process's proposed configuration, which must be valid. Before the first reply the
+// proposal is in force at once, later when a reply names it (6.9).
 func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	if equal(p, c.settings.own) && p.TTL == c.settings.own.TTL {
 		return
 	}
 	c.Denials.attribute()
 	c.settings.own = p
-	c.settings.conflictsFrom = now.Add(3 * c.TTL()) // a call comes within a T
+	c.settings.conflictsFrom = now.Add(3 * c.TTL()) // a call that proposes p is made within a T
 	if !c.Holder.heard.replied {
 		c.Holder.heard.ttl = p.TTL
 		c.settings.adopt(*p)
@@ -90,14 +90,14 @@ func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	}
 }
 
-// Insist demands that the proposal be in force with the next call: if the reply to a call sent from now on
-// names another configuration of an equal version, that is a conflict.
+// Insist makes every reply to a call sent from now on a conflict if the reply names another configuration of
+// an equal version.
 func (c *Client) Insist(now clock.Instant) {
 	c.settings.conflictsFrom = min(c.settings.conflictsFrom, now)
 }
 
-// BeginReset makes a call, of this seq or a later one, give everything back before the bucket is changed
-// (9.13), until EndReset. A seq of 0 means that nothing is held and no call is needed.
+// BeginReset makes calls give everything back until a call with at least this seq has ended. After that call
+// no other is made until EndReset (9.13). A seq of 0 means that nothing is held and no call is needed.
 func (c *Client) BeginReset(seq int64) {
 	if c.resets++; c.resets == 1 {
 		c.returnFrom = 0
@@ -111,8 +111,8 @@ func (c *Client) EndReset() { c.resets-- }
 // HasEnded reports whether a call with this seq or a later one has been answered or has failed.
 func (c *Client) HasEnded(seq int64) bool { return c.Holder.ended >= seq }
 
-// BucketChanged records that the bucket was reset or its limits set to these, so that the last reply is
-// outdated. The holding is burnt, and a call is due.
+// BucketChanged records that the bucket was reset or given these limits, so that the last reply is outdated.
+// BucketChanged burns the holding and makes a call due.
 func (c *Client) BucketChanged(limits []lease.Limit) {
 	c.Holder.burn()
 	c.Denials.end()
@@ -124,14 +124,14 @@ func (c *Client) BucketChanged(limits []lease.Limit) {
 	c.KnowLimits(limits)
 }
 
-// Leave gives everything back. Waiting requests end with VerdictClosed. Tick or Fail closes c in the end.
+// Leave gives everything back and ends waiting requests with VerdictClosed. A later Tick or Fail closes c.
 func (c *Client) Leave() {
 	c.stage = leaving
 	c.Line.settleAll(Decision{Verdict: VerdictClosed})
 	c.settings.host.Wake(true)
 }
 
-// Close ends the client and its waiting requests at once. The holding expires at the bucket.
+// Close ends c and its waiting requests at once. The bucket counts the holding until its lease expires.
 func (c *Client) Close() {
 	if c.stage == closed {
 		return
@@ -145,7 +145,7 @@ func (c *Client) Close() {
 	c.Holder.charge = nil
 }
 
-// Closed reports whether c has been closed, or has left.
+// Closed reports whether Close was called, or Leave has completed.
 func (c *Client) Closed() bool { return c.stage == closed }
 
 // TTL returns the T in force.
@@ -155,10 +155,10 @@ func (c *Client) TTL() time.Duration { return c.Holder.heard.ttl }
 func (c *Client) Limits() []lease.Limit { return c.settings.config.Limits }
 
 // Capacity returns the largest n that can ever be granted, as far as is known: the smallest burst of the
-// limits in force, less Policy.Headroom. Any number of goroutines may call it.
+// limits in force, less Policy.Headroom. Any number of goroutines may call Capacity.
 func (c *Client) Capacity() int64 { return c.Holder.Pool.Capacity() }
 
-// KnowLimits sets the limits by which Capacity goes. Any number of goroutines may call it.
+// KnowLimits sets the limits from which Capacity is computed. Any number of goroutines may call KnowLimits.
 func (c *Client) KnowLimits(limits []lease.Limit) {
 	c.Holder.Pool.SetCapacity(mostOf(limits, c.settings.policy.Headroom))
 }
@@ -166,22 +166,22 @@ func (c *Client) KnowLimits(limits []lease.Limit) {
 // Conflict reports whether the configuration in force differs from a proposal of the same version (5.13).
 func (c *Client) Conflict() bool { return c.Holder.heard.conflict }
 
-// Outdated reports whether the bucket is known to have changed since the last reply.
+// Outdated reports whether the bucket is known to have been reset or reconfigured since the last reply.
 func (c *Client) Outdated() bool { return c.settings.outdated() }
 
 // Heard returns the last reply.
 func (c *Client) Heard() Heard { return c.Holder.heard }
 
-// ClientState is a Client's state. Where several apply, the last one in the list counts.
+// ClientState is a Client's state. If several states apply, the last one in this list counts.
 type ClientState int8
 
 const (
-	StateActive   ClientState = iota // none of the others
-	StateDenied                      // the bucket is known to have too little; no call is made
-	StateCold                        // no reply has ever come
-	StateDegraded                    // the last call failed: Policy.Fallback decides
-	StateLeaving                     // giving everything back
-	StateClosed                      // Close was called; no request is decided any more
+	StateActive   ClientState = iota // no other state applies
+	StateDenied                      // the bucket is known to have too few tokens; no call is made
+	StateCold                        // no reply has ever arrived
+	StateDegraded                    // the store does not answer: Policy.Fallback decides
+	StateLeaving                     // the Client gives everything back
+	StateClosed                      // the Client is closed and decides no request
 )
 
 // State returns c's state at now.
@@ -201,9 +201,9 @@ func (c *Client) State(now clock.Instant) ClientState {
 	return StateActive
 }
 
-// Rest returns the Memory of c, so that the caller can drop c. It reports false if more than an estimate
-// would be lost: tokens, debts, an open call, failures of its own calls, the local share, a negative level of
-// the bucket, or a freeze.
+// Rest returns the Memory of c, so that the caller can drop c. Rest reports false if more than an estimate
+// would be lost: tokens, debts, an open call, failures of the key's own calls, the local share, a negative
+// level of the bucket, or a freeze.
 func (c *Client) Rest() (Memory, bool) {
 	h := &c.Holder.heard
 	if !c.Idle() || c.Failures.inARow > 0 || c.fallback.seeded != nil || c.settings.outdated() ||
@@ -224,13 +224,13 @@ func (c *Client) Rest() (Memory, bool) {
 	return m, true
 }
 
-// recall restores into c, which has just been started, the Memory of a Client that went to rest.
+// recall restores the Memory of a Client that went to rest into c, a Client that was just started.
 func (c *Client) recall(m Memory) {
 	c.Holder.heard.Memory, c.Holder.heard.active = m, m.byCalls(c.settings.weight)
 	if m.config != nil {
 		c.settings.adopt(*m.config)
 		c.Holder.heard.config = nil
-		if !m.conflict { // this process has proposed it before
+		if !m.conflict { // this process has proposed m.config before
 			c.settings.conflictsFrom = m.executed.Add(3 * m.ttl)
 		}
 	}
@@ -239,31 +239,31 @@ func (c *Client) recall(m Memory) {
 	c.Holder.heard.pace = pace{}
 	for k, l := range c.settings.config.Limits {
 		if l.TimeToFull() < exact.MaxTime {
-			c.Holder.heard.levels[k] = c.settings.burst(l) // it has had a T or more to fill up
+			c.Holder.heard.levels[k] = c.settings.burst(l) // the present level is unknown: assume a full burst
 		}
 	}
 	c.KnowLimits(c.settings.config.Limits)
 }
 
-// Lifetime returns how long after the last use the bucket is full again and every lease has ended.
+// Lifetime returns the time from the last use until the bucket is full again and every lease has ended.
 func (c *Client) Lifetime() time.Duration {
 	return longestToFull(c.settings.config.Limits) + c.Holder.heard.ttl
 }
 
-// takeOver makes the draw r, sent at sent for the request w, the call under way of c. c has just been started
-// and has recalled the Memory that r was made from. w joins c's queue.
+// takeOver makes the draw r, sent at sent for the request w, the call under way of c. c was just started and
+// has recalled the Memory from which r was made. w joins c's queue.
 func (c *Client) takeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.Holder.open, c.Holder.isOpen, c.Holder.firstSent = *r, true, sent
 	c.Holder.calling = true
-	if !equal(&r.Config, c.settings.own) { // own was proposed until now
+	if !equal(&r.Config, c.settings.own) { // the draw proposed another configuration
 		c.settings.conflictsFrom = sent.Add(3 * c.TTL())
 	}
 	c.Line.push(w)
 	c.Line.join(r.Seq)
 }
 
-// meet gives c, which has just been started, the local share of u and a debt of the tokens that u admitted.
-// limits are those by which u decided.
+// meet gives c, a Client that was just started, the local share of u and a debt for the tokens that u
+// admitted. limits are the limits by which u decided.
 func (c *Client) meet(now clock.Instant, u *Unheard, limits []lease.Limit) {
 	c.fallback.seeded = &seeded{share: u.share, limits: limits}
 	c.Holder.debt = u.owed(now, limits, c.fallback.dates(now))

@@ -10,8 +10,8 @@ import (
 
 // Due is the result of Tick.
 type Due struct {
-	Call bool          // build a call
-	At   clock.Instant // call Tick again by then, whether or not the call is built
+	Call bool          // a call must be built
+	At   clock.Instant // when to call Tick again at the latest, whether or not the call is built
 	Use  Use
 }
 
@@ -19,17 +19,17 @@ type Due struct {
 type Use int8
 
 const (
-	InUse    Use = iota // it has requests, holds or owes tokens
-	UseEnded            // has just ended: nothing is held or owed, and no request waits
-	Unused              // unused for a while
-	Restable            // unused for a TTL, and nothing is due: Rest may succeed
+	InUse    Use = iota // the key has requests, or holds or owes tokens
+	UseEnded            // use has just ended: nothing is held or owed, and no request waits
+	Unused              // the key is unused for less than a TTL, or a Tick is due
+	Restable            // the key is unused for a TTL and nothing is due: Rest may succeed
 )
 
-// Low records that a take has reported low; the user calls Tick soon. Any number of goroutines may call it.
+// Low records that a take has reported low; the user calls Tick soon. Any number of goroutines may call Low.
 func (c *Client) Low() { c.tookLow.Store(true) }
 
-// Tick advances c to now and says what is due. rtt is the 99th percentile of the round trips to the key's
-// node, 0 if unknown. Tick may close a client that is leaving.
+// Tick advances c to now and reports whether a call is due. rtt is the 99th percentile of the round trips to
+// the key's node, 0 if unknown. Tick may close a client that is leaving.
 func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	if c.tookLow.Swap(false) {
 		c.low = true
@@ -53,7 +53,7 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	return d
 }
 
-// use sets d.Use, and d.At so that a Tick comes in time.
+// use sets d.Use, and moves d.At to the time at which the key may go to rest, if that is earlier.
 func (c *Client) use(now clock.Instant, d *Due) {
 	if d.Call || !c.Forgettable() {
 		c.restAt = 0
@@ -71,7 +71,7 @@ func (c *Client) use(now clock.Instant, d *Due) {
 	}
 }
 
-// Forgettable reports whether c may be forgotten: at most a denial is lost.
+// Forgettable reports whether c may be forgotten, which loses a denial at most.
 func (c *Client) Forgettable() bool { return c.stage != closed && c.Line.head == nil && c.Idle() }
 
 // Idle reports whether no call is under way or open, and nothing is held or owed.
@@ -80,7 +80,7 @@ func (c *Client) Idle() bool {
 }
 
 // needs sums up the tokens that requests lack. If a round trip takes as long as CallTimeout, requests that
-// wait for one call will have gone when it is answered (9.10), so they count as refused.
+// wait for one call end before its answer (9.10), so they count as refused.
 func (c *Client) needs(rtt time.Duration) needs {
 	lacking, refused := c.Line.lacking, c.Line.refused
 	if rtt >= c.settings.callTimeout {
@@ -94,10 +94,10 @@ func (c *Client) needs(rtt time.Duration) needs {
 	}
 }
 
-// advance brings c to now: it burns a lease that has ended, feeds attempts into the demand estimate, and
-// gives up an unanswered call once a retry is not worth sending.
+// advance burns a lease that has expired, adds attempts to the demand estimate, and gives up an unanswered
+// call once a retry is no longer worth sending.
 func (c *Client) advance(now clock.Instant, n needs) {
-	c.Holder.Expire(now) // also during a call: a call that hangs keeps no lease alive
+	c.Holder.Expire(now) // during a call too: a call without an answer must not extend a lease
 	if now >= c.Holder.Deadline() {
 		c.sizer.leased = 0
 	}
@@ -120,21 +120,21 @@ func (c *Client) advance(now clock.Instant, n needs) {
 	}
 }
 
-// observe feeds the demand estimate with the tokens admitted, denied and waited for. arrived counts those of
-// the admitted tokens that served waiting requests.
+// observe feeds the demand estimate with the tokens admitted, denied and waited for. arrived is the number of
+// admitted tokens that served waiting requests.
 func (c *Client) observe(now clock.Instant, arrived int64) {
 	attempts := c.Holder.Account().Admitted - arrived + c.Denials.Count() + c.Line.lacking
 	c.sizer.demand.observe(now, attempts, c.settings.target)
 }
 
-// wants reports whether a request waits for tokens or was refused them. A denial by the pool is no reason for
-// a call before the first reply, nor on a slow key.
+// wants reports whether a request waits for tokens or was refused, or a take has reported low. A denial by
+// the pool is no reason for a call before the first reply, nor on a slow key.
 func (c *Client) wants(n needs, held int64) bool {
 	return n.waiting > 0 || n.refused > 0 || c.low ||
 		c.Holder.heard.replied && held == 0 && c.sizer.lacked() > c.sizer.missedAtAsk && !c.sizer.slow()
 }
 
-// due reports whether a call is due at now, or else when to look again. The caller has advanced c to now.
+// due reports whether a call is due at now, or else when to check again. The caller has advanced c to now.
 func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant) {
 	held := c.Holder.Pool.Held()
 	next = c.Holder.endsAt()
@@ -146,7 +146,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	}
 	wants := c.wants(n, held)
 	if c.Failures.inARow > 0 {
-		// Make one call at a time, and only if a request needs it or tokens must go back.
+		// After a failure make a call only if a request needs tokens or tokens must be given back.
 		if wants || n.closing || c.Holder.isOpen || c.sizer.owes() {
 			return now >= c.Failures.probeAt, min(next, max(c.Failures.probeAt, now))
 		}
@@ -156,7 +156,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 		return true, now
 	}
 	if c.sizer.owes() {
-		// Debts travel with the next report. If none is due, they make one.
+		// Late tokens travel with the next report; at reviewAt they make a call due by themselves.
 		if now >= c.sizer.reviewAt {
 			return true, now
 		}
@@ -168,8 +168,8 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	return false, next
 }
 
-// Build opens the call that Tick found due: a retry of the open call while that is worth sending, otherwise a
-// new call under seq, which must be above all earlier ones. The request is valid until the next Build.
+// Build opens the call that Tick found due: a retry of the open call if that is worth sending, otherwise a
+// new call with this seq, which must be above all earlier seqs. The request is valid until the next Build.
 func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.Request {
 	n := c.needs(rtt)
 	need := int64(0)
@@ -202,7 +202,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 			a.Want, a.Need = 0, 0
 		}
 	}
-	// A holding above lowered limits would become void and occupy the ledger for a T.
+	// A holding above lowered limits would be void, and the ledger would count it for a T.
 	if n.closing || c.settings.outdated() {
 		a.Return = func(held int64) int64 { return held }
 	}
@@ -214,8 +214,8 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 	return c.Holder.openCall(now, seq, a)
 }
 
-// Accept processes the reply to the call under way, or a late reply to it after Fail. ok is false for any
-// other reply, which changes nothing. The caller calls Serve next.
+// Accept processes the reply to the call under way, or a late reply after Fail. Any other reply changes
+// nothing, and ok is false. The caller calls Serve next.
 func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok bool) {
 	c.Denials.attribute()
 	h := &c.Holder.heard
@@ -237,7 +237,7 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 		b.Heard(now, g.ActiveWeight)
 	} else {
 		if !b.well() {
-			h.calls = calls // a node that comes back is called by many processes at once
+			h.calls = calls // keep the old mean: many processes call a recovering node at once
 		}
 		b.heardCalls(now, c.Holder.open.Weight, g.ActiveWeight, h.byCalls(c.Holder.open.Weight))
 	}
@@ -257,8 +257,8 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	return got, true
 }
 
-// Fail records that the call under way brought no grant. It stays open for a retry or a late reply.
-// Policy.Fallback decides the waiting requests. A client that is leaving is closed.
+// Fail records that the call under way brought no grant. The call stays open for a retry or a late reply.
+// Policy.Fallback decides the waiting requests. Fail closes a Client that is leaving.
 func (c *Client) Fail(now clock.Instant, err error) {
 	c.Holder.calling = false
 	c.Holder.ended = max(c.Holder.ended, c.Holder.open.Seq)
@@ -267,7 +267,7 @@ func (c *Client) Fail(now clock.Instant, err error) {
 		c.Holder.giveUp()
 		c.Failures.stales++
 	}
-	// The first stale call is no sign of a failing store.
+	// The first ErrStale is no sign of a failing store.
 	if !stale || c.Failures.stales > 1 {
 		c.Failures.add(now)
 	}

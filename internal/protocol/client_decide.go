@@ -37,7 +37,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 		least, n = 1, min(n, c.Capacity())
 	}
 	c.shortenDelay(now, least, p)
-	c.Holder.Expire(now) // the timers of a stopped process have not run yet
+	c.Holder.Expire(now) // the timers of a process that was stopped have not run yet
 	if p == InLine {
 		return c.decideInLine(now, n, a.Deadline)
 	}
@@ -56,12 +56,12 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 		}
 		return c.without(now, least, n, lease.SourceFallback)
 	case s == StateDenied && c.Line.inLine == 0 && c.Denials.canServe(least):
-		c.Denials.end() // the shortfall was of a larger request
-		c.wake(false)   // Refuse may have asked for a call before
+		c.Denials.end() // only a larger request fell short
+		c.wake(false)   // Refuse wakes the host only once between two calls
 	case s == StateDenied:
-		c.Line.refused = max(c.Line.refused, n) // asked for when the delay ends
+		c.Line.refused = max(c.Line.refused, n) // the call after the delay asks for these tokens
 		if n == 1 {
-			c.Denials.judge(now, c.Line.inLine) // the rest of the last reply may have been spent
+			c.Denials.judge(now, c.Line.inLine) // tokens of the last reply may have been spent since
 		}
 		return c.without(now, least, n, lease.SourceLocal)
 	}
@@ -72,7 +72,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 	return Decision{}
 }
 
-// without decides without the store. denied is the Source of a denial.
+// without decides a request without the store; denied is the Source that a denial reports.
 func (c *Client) without(now clock.Instant, least, n int64, denied lease.Source) Decision {
 	if took := c.fallback.take(now, least, n); took > 0 {
 		return Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: took}
@@ -85,7 +85,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 		return Decision{Verdict: VerdictAdmit, Draw: c.Holder.Pool.Drawn(), Pooled: n, Took: n}
 	}
 	if c.Failures.Degraded() || now < c.Denials.until && c.settings.admitsAll() {
-		c.Refuse(n) // the refusal makes a probe worth sending
+		c.Refuse(n) // a refused request makes a probe worth sending
 		if !c.shareAwaited() && c.fallback.take(now, n, n) > 0 {
 			return Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: n}
 		}
@@ -96,8 +96,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	return Decision{}
 }
 
-// shortenDelay shortens the delay after a shortfall for a request that is smaller than the one that fell
-// short.
+// shortenDelay shortens the delay after a shortfall for a request smaller than the one that fell short.
 func (c *Client) shortenDelay(now clock.Instant, n int64, p Patience) {
 	before := c.Denials.until
 	if now >= before || c.settings.outdated() {
@@ -114,14 +113,14 @@ func (c *Client) shortenDelay(now clock.Instant, n int64, p Patience) {
 	}
 }
 
-// wake asks for a Tick unless a call is under way, whose end brings one.
+// wake asks the host for a Tick unless a call is under way, because the end of a call causes a Tick.
 func (c *Client) wake(urgent bool) {
 	if !c.Holder.calling {
 		c.settings.host.Wake(urgent)
 	}
 }
 
-// Refuse records a request for n tokens that was refused without waiting. The first such request since the
+// Refuse records a request for n tokens that was refused without waiting. The first refused request since the
 // last call asks for a new call, if none is under way.
 func (c *Client) Refuse(n int64) {
 	first := c.Line.refused == 0
@@ -131,29 +130,29 @@ func (c *Client) Refuse(n int64) {
 	}
 }
 
-// Reopen reviews the denial in advance. The user calls it at the time that Host.Shut named.
+// Reopen checks whether requests for one token are still denied. Host.DeniesOne names the time to do so.
 func (c *Client) Reopen(now clock.Instant) {
 	if c.Denials.deniesOneUntil.Load() != 0 {
 		c.Denials.judge(now, c.Line.inLine)
 	}
 }
 
-// RetryAt returns when a request for n tokens that was denied at now should ask again.
+// RetryAt returns when to retry a request for n tokens that was denied at now.
 func (c *Client) RetryAt(now clock.Instant, n int64, source lease.Source) clock.Instant {
 	if source == lease.SourceFallback {
 		if at, ok := c.fallback.at(now, n); ok {
-			return max(at, now.Add(fallbackPause)) // requests in line for the share go first
+			return max(at, now.Add(fallbackPause)) // requests in line for the share are served first
 		}
-		return now.Add(c.settings.callTimeout) // by then a call that finds the store well again has its answer
+		return now.Add(c.settings.callTimeout) // by then a call may have found that the store has recovered
 	}
 	if now < c.Denials.until {
 		return c.Denials.until
 	}
-	return now.Add(max(c.settings.rtt, 1)) // the call that the refusal has started is answered by then
+	return now.Add(max(c.settings.rtt, 1)) // by then the call that the refusal started is answered
 }
 
-// ReadyIn estimates how long a request for n tokens that joins the line at now waits, by the last reply and
-// without draws of other processes. It returns math.MaxInt64 if nothing is known or n is above the burst.
+// ReadyIn estimates from the last reply how long a request for n tokens that joins the line at now will wait
+// if no other process draws. ReadyIn returns math.MaxInt64 if nothing is known or n is above the burst.
 func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 	if !c.Holder.heard.replied || c.Failures.Degraded() || c.settings.outdated() || n > c.Capacity() {
 		return math.MaxInt64
@@ -165,8 +164,8 @@ func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 	return c.Holder.heard.Outlook(now, missing, c.Holder.Pool.Held(), false).RetryAfter
 }
 
-// earliest returns a time before which a request in line cannot have its tokens (9.8). ahead is the tokens
-// that it and those before it lack. It returns 0 if no such time is known.
+// earliest returns a time before which a request in line cannot have its tokens (9.8). ahead is the number of
+// tokens that the requests in line up to this one lack. earliest returns 0 if no such time is known.
 func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	if !c.bounded(now) {
 		return 0
@@ -174,53 +173,53 @@ func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	return c.earliestFor(now, ahead-c.Holder.here())
 }
 
-// bounded reports whether the last reply bounds when tokens can arrive.
+// bounded reports whether the last reply gives a lower bound for when tokens can arrive.
 func (c *Client) bounded(now clock.Instant) bool {
 	h := &c.Holder.heard
 	return h.at != 0 && !c.Failures.Degraded() && !c.Outdated() && c.resets == 0 && now < h.at.Add(h.ttl)
 }
 
-// earliestFor is earliest for ahead tokens beyond those here; bounded must hold.
+// earliestFor is earliest for ahead tokens more than this process holds; bounded must be true.
 func (c *Client) earliestFor(now clock.Instant, ahead int64) clock.Instant {
 	if ahead <= 0 {
 		return 0
 	}
 	at := max(now, c.Holder.heard.earliest(ahead))
 	if !c.Holder.calling && !c.Denials.canServe(ahead) {
-		at = max(at, c.Denials.until) // no call brings tokens before
+		at = max(at, c.Denials.until) // no call brings tokens before the delay ends
 	}
 	return at
 }
 
-// Enqueue adds w to the queue, after Decide has returned VerdictWait for it. Host.Settled reports the end of
+// Enqueue adds w, for which Decide has returned VerdictWait, to the queue. Host.Settled reports the end of
 // the wait. The user ends a wait that lasts too long with TimeOut or Cancel.
 func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 	c.Line.push(w)
 	urgent := true
 	if w.inLine() {
 		if now < c.Denials.until && c.Denials.canServe(c.Line.lackingInLine) {
-			c.Denials.end() // the shortfall was of a larger request
+			c.Denials.end() // only a larger request fell short
 		}
 		if c.Line.inLine == 1 {
-			c.Line.collect(w) // the rest of the pool, which is less than w needs
+			c.Line.collect(w) // take the pool's tokens, which are fewer than w needs
 		}
 		urgent = now >= c.Denials.until
 	}
 	c.wake(urgent)
 }
 
-// Serve hands out the tokens of an accepted reply, then ends the waits that the reply shows to be hopeless.
+// Serve hands out the tokens of an accepted reply, then turns away requests that cannot be served in time.
 func (c *Client) Serve(now clock.Instant, got Accepted) {
 	c.Line.distribute(now, got)
 	c.turnAway(now)
 }
 
-// turnAway ends the waits that the reply shows to be hopeless (9.7).
+// turnAway ends the waits of requests that cannot be served in time, as the last reply shows (9.7).
 func (c *Client) turnAway(now clock.Instant) {
 	if c.settings.outdated() || c.resets > 0 {
-		return // the next reply tells
+		return // wait for the reply to a call after the change
 	}
-	seq := c.Holder.open.Seq // the answered call
+	seq := c.Holder.open.Seq // seq of the answered call
 	ahead := -c.Holder.here()
 	capacity, denies, bounded := c.Capacity(), now < c.Denials.until, c.bounded(now)
 	admitsAll := denies && c.settings.admitsAll()
@@ -240,20 +239,20 @@ func (c *Client) turnAway(now clock.Instant) {
 			if at := c.earliestFor(now, ahead); at > w.Deadline {
 				ahead += c.Holder.here() - w.lacks()
 				c.Line.settle(w, Decision{Verdict: VerdictTooLate, EarliestAt: at})
-				ahead -= c.Holder.here() // with the tokens that w had collected
+				ahead -= c.Holder.here() // here() now includes the tokens that w had collected
 			}
 		case w.asked != seq && c.Line.inLine == 0 && c.Denials.canServe(w.least()):
-			// w came during a call for a larger request. askAgain makes another call.
+			// The request w joined during a call for a larger request: askAgain makes another call.
 		case denies:
 			c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceStore})
 		}
 		w = next
 	}
-	c.Line.serveFromPool() // uses tokens that the ended waits had collected
+	c.Line.serveFromPool() // hand out tokens that the settled requests had collected
 	c.askAgain(now)
 }
 
-// askAgain ends the delay if the request that fell short has left and there is enough for the next one.
+// askAgain ends the delay after a shortfall if bucket and pool have enough for the first waiting request.
 func (c *Client) askAgain(now clock.Instant) {
 	if w := c.Line.head; w != nil && now < c.Denials.until && c.Denials.canServe(w.least()) {
 		c.Denials.end()
@@ -261,8 +260,8 @@ func (c *Client) askAgain(now clock.Instant) {
 	}
 }
 
-// shareAwaited reports whether a request in line waits for the local share, which serves it before later
-// requests. A request for more than the share can ever hold waits for the store and holds up no other.
+// shareAwaited reports whether a request in line waits for the local share, and so goes before later
+// requests. A request for more than the share can ever have waits for the store and blocks no other request.
 func (c *Client) shareAwaited() bool {
 	if c.Line.inLine == 0 || c.fallback.seeded == nil {
 		return false
@@ -277,14 +276,14 @@ func (c *Client) shareAwaited() bool {
 }
 
 // serveWithout decides waiting requests without the store, first in, first out. A request in line that is not
-// served waits on, for the store or for the local share; again is when to look at the share again.
+// served keeps waiting for the store or the local share; again is when to check the share again.
 func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	again = Never
 	blocked := false // a request in line lacks more than the local share has
 	for w := c.Line.head; w != nil; {
 		next := w.next
 		if w.inLine() && !blocked {
-			c.Line.collect(w) // tokens that the request before returned when the fallback served it
+			c.Line.collect(w) // take tokens that an earlier request returned when the fallback served it
 		}
 		if !blocked && w.lacks() == 0 {
 			c.Line.settle(w, Decision{Verdict: VerdictAdmit})
@@ -293,12 +292,12 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 		} else if !w.inLine() {
 			c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
 		} else if at, ok := c.fallback.at(now, w.N); ok && !blocked {
-			// Not at once: a refusal for any other reason would be repeated endlessly.
+			// Wait a little: after a refusal for another reason the share would be checked in a busy loop.
 			blocked, again = true, max(at, now.Add(fallbackPause))
 		}
-		alike := c.Line.lacking == c.Line.lackingInLine // all the others are in line
+		alike := c.Line.lacking == c.Line.lackingInLine // all waiting requests are in line
 		if alike && w.waiting && (blocked || c.fallback.seeded == nil) && c.Holder.Pool.Held() == 0 {
-			return again // the others get nothing either, and there may be many
+			return again // no later request would be served, and there may be many
 		}
 		w = next
 	}
@@ -317,8 +316,8 @@ func (c *Client) settleFallback(now clock.Instant, w *Waiter) bool {
 	return took > 0
 }
 
-// TimeOut ends the wait of a request that waits for one call, after CallTimeout; a request that no longer
-// waits is left alone. Policy.Fallback decides whether it is admitted.
+// TimeOut ends the wait of w, a request that waits for one call, after CallTimeout: Policy.Fallback decides
+// whether w is admitted. If w no longer waits, TimeOut does nothing.
 func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	if !w.waiting {
 		return
@@ -326,13 +325,13 @@ func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	if !c.Line.serveUpTo(w, lease.SourceLocal) && !c.settleFallback(now, w) {
 		c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
 	}
-	if c.Holder.Pool.Held() > 0 { // with an empty pool each time-out would walk a long queue for nothing
+	if c.Holder.Pool.Held() > 0 { // with an empty pool each time-out would search a long queue for nothing
 		c.Line.serveFromPool()
 	}
 	c.settings.host.Wake(false) // the request may have left tokens to give back
 }
 
-// Cancel ends the wait of a request, if it still waits, whose caller has stopped waiting.
+// Cancel ends the wait of w, whose caller has stopped waiting. If w no longer waits, Cancel does nothing.
 func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 	if !w.waiting {
 		return
@@ -343,13 +342,13 @@ func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 	c.settings.host.Wake(false) // the request may have left tokens to give back
 }
 
-// GiveBack returns n tokens of draw d that an admitted request did not use. Their worth is the part that was
-// not refilled since; for another incarnation of the bucket it is nothing. d and pooled, the part that may go
-// back to the pool, come from the Decision; for tokens that the user took from Pool itself, pooled is n and d
-// is the Draw that Pool.Drawn gave before. After Rest the next Client of the key takes them, with a pooled of
-// 0.
+// GiveBack returns n tokens of draw d that an admitted request did not use. The bucket credits the tokens
+// that it has not refilled since the draw, and none if it has lost its state since. d and pooled, the number
+// of tokens that may go back to the pool, come from the Decision. For tokens that the user took from Pool
+// itself, pooled is n and d is the result of Pool.Drawn before the take. After Rest the user passes the
+// tokens to the key's next Client, with pooled 0.
 //
-// A closed Client burns the tokens, counts them as admitted and returns false.
+// A closed Client returns false, and the tokens stay counted as admitted.
 func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool {
 	if c.stage == closed {
 		return false
@@ -362,8 +361,8 @@ func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool 
 	return true
 }
 
-// Charge makes the bucket take n tokens beyond the grants, for requests that used more than they were
-// admitted for. It returns the number charged, which Policy.MaxOvershoot bounds.
+// Charge makes the bucket take n tokens beyond its grants, for requests that used more than they reserved.
+// Charge returns the number of tokens charged, which Policy.MaxOvershoot bounds.
 func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	burst := int64(exact.MaxUnits)
 	for _, l := range c.settings.limitsNow() {
@@ -377,5 +376,5 @@ func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	return n
 }
 
-// defaultOvershoot is far above any estimate, and paid off in the refill time of ten bursts.
+// defaultOvershoot is the default of Policy.MaxOvershoot, in bursts: a bucket refills ten bursts soon enough.
 const defaultOvershoot = 10

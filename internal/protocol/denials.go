@@ -8,16 +8,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// denials counts denied tokens, and says until when the bucket has too little (5.14, 8.11).
+// denials counts denied tokens, and records until when the bucket has too few (5.14, 8.11).
 type denials struct {
 	*settings
 	sizer          *sizer
-	tokens         int64         // denied by Decide or at the end of a wait
-	attributed     int64         // part of Count that byLimit has had
+	tokens         int64         // tokens denied by Decide or at the end of a wait
+	attributed     int64         // part of Count that was added to byLimit
 	reported       int64         // part of attributed that calls have reported to the bucket
-	byLimit        []denial      // since the last Collect
-	until          clock.Instant // the bucket is known to have too little until then; 0 if it is not
-	deniesOneUntil atomic.Int64  // the same for requests for one token
+	byLimit        []denial      // denials since the last Collect
+	until          clock.Instant // until when the bucket is known to have too few tokens; 0 if it has enough
+	deniesOneUntil atomic.Int64  // until when requests for one token are denied
 }
 
 // denial is the number of tokens that a limit has denied.
@@ -26,17 +26,17 @@ type denial struct {
 	tokens int64
 }
 
-// Count returns the tokens that requests asked for and did not get so far: by Decide, at the end of a wait,
-// and by Pool.Miss. A request above the burst counts none.
+// Count returns the number of tokens denied so far: by Decide, at the end of a wait, and by Pool.Miss. A
+// request above the burst is not counted.
 func (d *denials) Count() int64 { return d.tokens + d.holder.Pool.Missed() }
 
-// settled counts as denied the part of the request a that answer does not admit.
+// settled counts the tokens of the request a that answer does not admit as denied.
 func (d *denials) settled(a Ask, answer *Decision) {
 	switch answer.Verdict {
 	case VerdictWait, VerdictClosed, VerdictExceedsBurst:
 		return
 	case VerdictCancelled:
-		if d.policy.Shadow { // Shadow counts the denied tokens as shadowed
+		if d.policy.Shadow { // in shadow mode the denied tokens count as shadowed
 			return
 		}
 	}
@@ -48,7 +48,7 @@ func (d *denials) settled(a Ask, answer *Decision) {
 // Book counts n tokens as denied.
 func (d *denials) Book(n int64) { d.tokens += n }
 
-// attribute counts the denials since the last attribute as denials by the limit that binds now.
+// attribute books the denials since its last call as denials by the limit that binds now.
 func (d *denials) attribute() {
 	n := d.Count() - d.attributed
 	if n <= 0 {
@@ -65,8 +65,8 @@ func (d *denials) attribute() {
 	d.byLimit = append(d.byLimit, denial{l, n})
 }
 
-// tell returns how many tokens were denied since its last call, for one call to report. The figure is
-// informational, so it is lost if that call is given up or the key rests first.
+// tell returns how many tokens were denied since the last tell, for a lease call to report. The number is
+// informational: it may be lost if the lease call is given up or the key goes to rest.
 func (d *denials) tell() int64 {
 	d.attribute()
 	n := min(d.attributed-d.reported, lease.WaitingMax)
@@ -74,8 +74,8 @@ func (d *denials) tell() int64 {
 	return n
 }
 
-// Collect calls f with the tokens denied since its last call and the limit that denied them. As far as was
-// known at the denial, that is the limit with the longest wait.
+// Collect calls f for each limit that has denied tokens since the last Collect. A denial is booked to the
+// limit with the longest wait, as far as known at the time of the denial.
 func (d *denials) Collect(f func(l lease.Limit, tokens int64)) {
 	d.attribute()
 	for _, d := range d.byLimit {
@@ -84,26 +84,26 @@ func (d *denials) Collect(f func(l lease.Limit, tokens int64)) {
 	d.byLimit = d.byLimit[:0]
 }
 
-// delay returns the end of the delay that the reply g asks for; 0 if it asks for none.
+// delay returns the end of the delay that the reply g asks for; 0 if g asks for no delay.
 func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 	if g.Delay <= 0 {
 		return 0
 	}
 	// The process must follow limits that are changed or reset elsewhere within T. Tokens drawn for a request
-	// that has gone can be given back only while the bucket knows the holder.
+	// that was cancelled can be given back only while the bucket knows the holder.
 	longest := d.heard.ttl / 4 * 3
 	delay := min(g.Delay, longest)
 	switch {
 	case d.large():
-		// Otherwise its members that are short at one moment would find the bucket empty again and again.
+		// Without jitter, holders that are short at one time would find the bucket empty again and again.
 		delay = min(delay/2+time.Duration(d.next()%uint64(delay+1)), longest)
 	case !d.alone():
-		// A tenth of a long delay would waste the next token of a small burst, so half a Target bounds it.
+		// Jitter of more than a Target/20 would waste the next token of a small burst.
 		span := min(delay, d.target/2) / 10
 		delay = min(delay+time.Duration(d.next()%uint64(span+1)), longest)
 	}
-	// Count from the sending, as the next call takes as long to reach the bucket. Counted from the reply,
-	// each token of a small burst would lose the refill of a round trip.
+	// Count the delay from the sending, as the next call takes as long to reach the bucket. A delay from the
+	// reply on would cost each token of a small burst the refill of a round trip.
 	return max(now+1, d.holder.firstSent.Add(delay))
 }
 
@@ -113,8 +113,8 @@ func (d *denials) end() {
 	d.denyOne(0)
 }
 
-// delayFor returns the end of the delay after a shortfall for n tokens (8.11). It is sooner if n is smaller
-// than the request that fell short and the bucket had n left, or will have it by refill.
+// delayFor returns when the delay after a shortfall ends for n tokens (8.11). The delay is shorter if n is
+// smaller than the request that fell short and the bucket had n tokens left, or will have refilled them.
 func (d *denials) delayFor(n int64) clock.Instant {
 	missing := n - d.holder.Pool.Held()
 	if d.until == 0 || d.heard.shortOf == 0 || missing >= d.heard.shortOf {
@@ -134,13 +134,13 @@ func (d *denials) delayFor(n int64) clock.Instant {
 	return min(d.until, at)
 }
 
-// canServe reports whether this process and a bucket that no other draws from have n tokens together.
+// canServe reports whether bucket and pool have n tokens together and no other process draws from the bucket.
 func (d *denials) canServe(n int64) bool {
 	return d.alone() && n <= d.heard.level()+d.holder.Pool.Held()
 }
 
 // judge decides whether to deny requests for one token in advance: while the bucket is known to be empty, or
-// requests wait in line. It is called after every change of what is known.
+// requests wait in line.
 func (d *denials) judge(now clock.Instant, inLine int) {
 	until := d.until
 	if inLine == 0 {
@@ -152,7 +152,7 @@ func (d *denials) judge(now clock.Instant, inLine int) {
 	d.denyOne(until)
 }
 
-// denyOne denies requests for one token until the given time; 0 lets them ask again.
+// denyOne denies requests for one token until the given time; 0 ends the denial.
 func (d *denials) denyOne(until clock.Instant) {
 	was := d.DeniesOneUntil()
 	if was == 0 && until == 0 {
@@ -161,10 +161,10 @@ func (d *denials) denyOne(until clock.Instant) {
 	if was == 0 || until == 0 {
 		d.holder.Pool.Deny(until != 0)
 	}
-	d.deniesOneUntil.Store(int64(until)) // after Deny: a request that reads this counts itself in the stripes
+	d.deniesOneUntil.Store(int64(until)) // after Deny: a request denied by this time counts itself in the stripes
 	d.host.DeniesOne(until)
 }
 
 // DeniesOneUntil returns until when requests for one token that do not wait in line are denied, because the
-// bucket is known to be empty; 0 if they are not. This denial is the most frequent one, so it takes no lock.
+// bucket is known to be empty; 0 if they are not. This denial is frequent, so DeniesOneUntil takes no lock.
 func (d *denials) DeniesOneUntil() clock.Instant { return clock.Instant(d.deniesOneUntil.Load()) }

@@ -12,12 +12,12 @@ type failures struct {
 	inARow  int
 	stales  int           // number of calls in a row that failed with ErrStale
 	probeAt clock.Instant // while degraded: when the next call may go out
-	turn    clock.Instant // when the key asks turnOf again, which is away and has refused a call
+	turn    clock.Instant // when the key may ask turnOf again, which has refused its call
 	turnOf  *Breaker
 }
 
-// Degraded reports whether no request waits for the store: the key's node is away or takes no call of this
-// process yet, or the key's own last call failed.
+// Degraded reports whether the fallback decides: the key's node is away or takes no call of this process yet,
+// or the key's own last call failed.
 func (f *failures) Degraded() bool {
 	b := f.host.Breaker()
 	if f.inARow == 0 && b.well() {
@@ -26,9 +26,8 @@ func (f *failures) Degraded() bool {
 	return f.inARow > 0 || b.Away() || !f.holder.calling && b.Holds(f.host.Now())
 }
 
-// Turn returns when the key may ask again after Breaker.Admit refused its call. A turn that lies ahead stands
-// while the node is away: a key that is polled earlier for another reason would lose the probe that awaits
-// it.
+// Turn returns when the key may ask again after Breaker.Admit refused its call. A turn in the future is kept
+// while the node is away: a key that asks earlier for another reason would otherwise lose its probe.
 func (f *failures) Turn(now clock.Instant) clock.Instant {
 	if b := f.host.Breaker(); f.turn <= now || f.turnOf != b || !b.Away() {
 		f.turn, f.turnOf = b.Turn(now), b

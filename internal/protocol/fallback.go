@@ -18,8 +18,8 @@ type fallback struct {
 	mostAt     clock.Instant // when a reply named mostActive
 }
 
-// take decides without the store on a request for n tokens that accepts least, and returns the tokens
-// admitted. Except under Unlimited, the next call that succeeds reports them as debt.
+// take decides without the store on a request for n tokens, or as few as least, and returns the number of
+// tokens admitted. The next successful call reports the admitted tokens as debt, except under Unlimited.
 func (f *fallback) take(now clock.Instant, least, n int64) (took int64) {
 	switch {
 	case f.admitsNone():
@@ -48,8 +48,8 @@ func (f *fallback) dates(now clock.Instant) dating {
 	return usedBy(now, f.host.Breaker().Server(now), f.limitsNow())
 }
 
-// coldDecides reports whether Policy.ColdStart decides without the store: this process has had no reply from
-// the node at all. For a new key in an outage of a known node Policy.Fallback decides, as for other keys.
+// coldDecides reports whether Policy.ColdStart decides, because the key has had no reply. In the outage of a
+// node that has replied for other keys, Policy.Fallback decides instead.
 func (f *fallback) coldDecides() bool {
 	return !f.heard.replied && !(f.failures.Degraded() && f.host.Breaker().Active() > 0)
 }
@@ -73,7 +73,7 @@ func (f *fallback) hear(now clock.Instant, g *lease.Grant) {
 	}
 }
 
-// active returns the sum of weights of all processes of the key, or else of those on its node (8.14).
+// active returns the sum of weights of the key's processes or, if unknown, of the node's (8.14).
 func (f *fallback) active() int64 {
 	byCalls := f.heard.byCalls(f.weight)
 	active := max(f.heard.active, f.mostActive, f.weight, byCalls)
@@ -87,7 +87,7 @@ func (f *fallback) part() part {
 	return part{f.limitsNow(), f.weight, f.active(), f.policy.Headroom}
 }
 
-// seed brings the local share up to date. A reply only lowers it: spent tokens stay spent.
+// seed updates the local share. A reply only lowers the share: spent tokens stay spent.
 func (f *fallback) seed(now clock.Instant) *seeded {
 	s, h, limits := f.seeded, f.heard, f.limitsNow()
 	if s == nil {
@@ -112,8 +112,8 @@ func (f *fallback) seed(now clock.Instant) *seeded {
 	return s
 }
 
-// heardEmptyAt returns when token bucket k would have been empty, by the last reply and as seen at now. Until
-// every lease of that time has ended, the bucket has at most the tokens that the others do not hold.
+// heardEmptyAt returns from the last reply when token bucket k would have been empty; see share. Until every
+// lease at the time of the reply has ended, the bucket has at most the tokens that other holders do not hold.
 func (f *fallback) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.Instant {
 	h, burst := f.heard, f.burst(l)
 	if h.at == 0 {
@@ -130,8 +130,8 @@ func (f *fallback) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.I
 	return empty
 }
 
-// seedWindow charges s, at the time of the reply, with the part of its burst that window k did not have left
-// for it. A window waits a whole window for those tokens, a calendar until the boundary.
+// seedWindow charges s with this process's part of the tokens that window k had spent at the last reply. The
+// charge counts for the whole length of a sliding window, or until the boundary of a calendar.
 func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 	h, p, replied := f.heard, f.part(), f.heard.at
 	left := max(0, h.levels[k])
@@ -147,11 +147,11 @@ func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 
 func (f *fallback) most() int64 { return f.part().most() }
 
-// forgive drops the debt that the local share has refilled (8.14), because the bucket has refilled it too. A
-// used-up share offsets the unreported debt of others.
+// forgive drops the debt that the local share has refilled (8.14), because the bucket has refilled it too. If
+// more than half the share is used up, forgive drops nothing, to offset the unreported debt of others.
 func (f *fallback) forgive(now clock.Instant) {
 	policy := f.policy
-	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // no share has the tokens that it admitted
+	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // a cold start admits without the share
 	if len(f.holder.debt) == 0 || f.seeded == nil || cold || policy.Fallback != lease.FallbackLocalShare {
 		return
 	}

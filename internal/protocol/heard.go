@@ -8,21 +8,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Heard is the last reply about the bucket, a value: any goroutine may read a copy. Zero means no reply.
+// Heard is the last reply about the bucket. Any goroutine may read a copy. The zero Heard means no reply.
 type Heard struct {
 	Memory
-	headroom  float64 // Policy.Headroom; levels are lower than the bucket's by it
-	contended bool    // another holder could not be served because of the tokens that others hold
+	headroom  float64 // Policy.Headroom, by which levels are below the bucket's levels
+	contended bool    // a holder lately asked for more than the level while others held tokens
 	active    int64   // sum of the weights of all holders
 	limits    []lease.Limit
 	levels    [lease.LimitsMax]int64         // whole tokens
 	next      [lease.LimitsMax]time.Duration // until a level has one token more; 0 for a full level
-	at        clock.Instant                  // time of the reply; 0 if none has come since the key came into use
-	others    int64                          // tokens that other processes held, which they may give back
-	frozen    time.Duration                  // counted from the reply, during a freeze
-	// At the reply the bucket had fewer tokens than the shortOf that were needed, and it cannot have them
-	// before shortUntil; shortOf is 0 if it had them. The two are more exact than levels and next, because
-	// the bucket counts fractions of tokens.
+	at        clock.Instant                  // time of the reply; 0 if none has arrived since the key became active
+	others    int64                          // tokens that other processes held and may give back
+	frozen    time.Duration                  // time from the reply to the end of a freeze
+	// At the reply the bucket lacked the shortOf tokens that the call needed, and cannot have them before
+	// shortUntil; shortOf is 0 if the bucket had enough. shortOf and shortUntil are more exact than levels
+	// and next, because the bucket counts fractions of tokens.
 	shortOf    int64
 	shortUntil clock.Instant
 }
@@ -39,10 +39,10 @@ func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Gran
 	}
 }
 
-// Replied reports whether any reply has come.
+// Replied reports whether any reply has arrived.
 func (h *Heard) Replied() bool { return h.replied }
 
-// Frozen reports whether the bucket was frozen after a loss at the reply.
+// Frozen reports whether the bucket was frozen at the time of the reply, after a loss.
 func (h *Heard) Frozen() bool { return h.frozen > 0 }
 
 // counts reports whether the reply to open names all processes that call as often as this one (8.14).
@@ -58,10 +58,10 @@ func (h *Heard) level() int64 {
 	return least
 }
 
-// Limits returns the bucket's limits by the last reply. The caller must not change them.
+// Limits returns the bucket's limits by the last reply. The caller must not change the slice.
 func (h *Heard) Limits() []lease.Limit { return h.limits }
 
-// binding returns the first of the limits with the longest wait for the tokens that the last call needed.
+// binding returns the index of the limit with the longest wait for the tokens that the last call needed.
 func (h *Heard) binding() (k int) {
 	n := max(1, h.shortOf)
 	for i := range h.limits {
@@ -72,11 +72,11 @@ func (h *Heard) binding() (k int) {
 	return k
 }
 
-// earliest returns a time before which n tokens cannot exist, even if the others gave all of theirs back.
+// earliest returns a time before which n tokens cannot exist, even if the other holders gave all tokens back.
 func (h *Heard) earliest(n int64) clock.Instant {
 	at := h.executed
 	n -= h.others
-	further := time.Duration(math.MaxInt64) // for the tokens beyond shortOf, by the fastest of the limits
+	further := time.Duration(math.MaxInt64) // refill time of the tokens beyond shortOf, by the fastest limit
 	for k, l := range h.limits {
 		at = max(at, h.executed.Add(h.until(k, n)))
 		further = min(further, timeFor(l, n-h.shortOf))
@@ -87,26 +87,26 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	return at
 }
 
-// Outlook is the information about a key that goes with a decision.
+// Outlook is the information about a key that accompanies a decision.
 type Outlook struct {
 	Limit      lease.Limit   // the limit with the smallest part of its burst left; for a denial, with the longest wait
 	Remaining  int64         // tokens of Limit in the process and in the bucket, 0 to the burst less headroom
-	RetryAfter time.Duration // until the tokens can exist, at least 1 ns
+	RetryAfter time.Duration // until the requested tokens can exist, at least 1 ns
 	ResetAfter time.Duration // until Remaining is the burst, without further draws
 }
 
-// Outlook judges at now a request for n tokens by a process that held held tokens.
+// Outlook returns the Outlook at now of a request for n tokens by a process that held held tokens.
 func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
 	var o Outlook
 	since := now.Sub(h.at)
-	least := 2.0 // above any part of a burst
+	least := 2.0 // larger than any part of a burst
 	longest := time.Duration(math.MinInt64)
 	for k, l := range h.limits {
 		capacity := grantable(l, h.headroom)
 		left := min(capacity, h.levels[k]+held)
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
-			// Count as if the bucket had executed the call at its reply: no caller may come back too early.
+			// Count as if the bucket had executed the call at the reply, so that no caller retries too early.
 			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
@@ -119,7 +119,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 			o.Limit, o.Remaining = l, max(left, 0)
 			reset := h.until(k, capacity-held)
 			if capacity-held > h.levels[k] && l.Kind == lease.KindSliding {
-				reset = l.TimeToFull() // the latest charges are dropped by then
+				reset = l.TimeToFull() // by then the latest charges are dropped
 			}
 			o.ResetAfter = max(0, reset-since)
 		}
@@ -128,8 +128,8 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 	return o
 }
 
-// until returns how long after the reply level k has n tokens, without further draws. A sliding window gets
-// one token more when its oldest cell is dropped, and perhaps all of them.
+// until returns how long after the reply level k has n tokens, without further draws. A sliding window
+// regains one token or more when its oldest cell is dropped, perhaps all tokens.
 func (h *Heard) until(k int, n int64) time.Duration {
 	l, missing := h.limits[k], n-h.levels[k]
 	if missing > 0 && h.next[k] > 0 {
@@ -138,8 +138,8 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return timeFor(l, missing)
 }
 
-// timeFor returns how long l takes to make n tokens, at most 292 years. A window makes none with time: its
-// tokens come when old spending is no longer counted, perhaps all at once.
+// timeFor returns how long the limit l takes to refill n tokens, at most 292 years. The result is 0 for a
+// window, which regains tokens when old charges are dropped, perhaps all at once.
 func timeFor(l lease.Limit, n int64) time.Duration {
 	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
 	switch {
@@ -151,14 +151,14 @@ func timeFor(l lease.Limit, n int64) time.Duration {
 	return time.Duration(d)
 }
 
-// GrantOutlook judges a request for n tokens that g admitted, by a process that holds nothing.
+// GrantOutlook returns the Outlook of a request for n tokens that g admitted, by a process that holds none.
 func GrantOutlook(g *lease.Grant, n int64, headroom float64) Outlook {
 	h := Heard{limits: g.Config.Limits, levels: g.Levels, next: g.Next, headroom: headroom}
 	return h.Outlook(0, n, 0, true)
 }
 
-// StateOutlook judges a request for n tokens at the time of s, the Status of a State, by a process that holds
-// held tokens and has this Policy.Headroom.
+// StateOutlook returns the Outlook of a request for n tokens at the time of s, the Status of a State, by a
+// process that holds held tokens and has this Policy.Headroom.
 func StateOutlook(s *lease.Status, n, held int64, headroom float64, admitted bool) Outlook {
 	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next, headroom: headroom}
 	for k, l := range h.limits {

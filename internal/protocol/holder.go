@@ -6,34 +6,34 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// holder is the holder's half of the protocol: docs/protocol.md section 5. Client decides how much to ask
-// for.
+// holder is the holder's half of the protocol: docs/protocol.md section 5. Client decides how many tokens to
+// ask for.
 type holder struct {
 	Pool pool.Pool
 
 	id        string
 	open      lease.Request // the last call built
-	calling   bool          // open is under way
+	calling   bool          // the call open is under way
 	isOpen    bool          // a reply to open would be accepted
-	firstSent clock.Instant // first sending of open
-	ended     int64         // the highest seq of an ended call
+	firstSent clock.Instant // when open was first sent
+	ended     int64         // the highest seq of a call that was answered or has failed
 
 	heard Heard
 
-	unused, refund lates // late tokens to give back, dated by running times of the bucket
-	debt, charge   lates // late tokens to be taken until a reply confirms them, by the process's clock
+	unused, refund lates // late tokens to give back, dated by the bucket's running time
+	debt, charge   lates // late tokens to report until a reply confirms them, dated by the process's clock
 	openDebt       lates
 	openCharge     lates
 	reported       int64 // heard.running at the start of the present report interval
 	disowned       int64 // draws up to this running time belong to another id; see rename
 
 	lent     bool  // Unlimited is in force: tokens in the pool are not in the ledger (6.17)
-	base     int64 // tokens in the pool at its last count
-	lateSeen int64 // Pool.Late at its last count
+	base     int64 // tokens in the pool when they were last counted
+	lateSeen int64 // result of Pool.Late at the last count
 	account  Account
 }
 
-// ask has the demands of a call. The holder adds the report.
+// ask has the demands of a call, to which the holder adds its report.
 type ask struct {
 	Config              lease.Config
 	Want, Need, Waiting int64
@@ -48,7 +48,7 @@ type ask struct {
 type Accepted struct {
 	Waited   int64     // tokens for exactly the requests that ask.Waiting counted
 	Reserved int64     // tokens withheld from the pool for requests in line; they count as taken from the pool
-	draw     pool.Draw // draw of all these tokens
+	draw     pool.Draw // the draw of Waited and Reserved
 }
 
 // init makes h usable. id identifies the holder to the bucket and must differ between processes.
@@ -57,18 +57,18 @@ func (h *holder) init(id string, stripes int) {
 	h.Pool.Init(stripes)
 }
 
-// openCall closes the call before and builds the call seq, to be sent at once. seq must be above all earlier
-// ones. The result is valid until the next openCall.
+// openCall closes the open call and builds the call seq, which is sent at once. seq must be above all earlier
+// seqs. The request is valid until the next openCall.
 func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.giveUp()
 	h.Expire(now)
 	if h.heard.epoch != 0 && h.heard.expired(now) {
 		h.heard.lineage = lineage{}
-		h.burnUnused() // the bucket may be forgotten by now, so it has refilled them
+		h.burnUnused() // the bucket may have expired, and a new one starts full
 		h.publish()
 	}
-	// These reports count only while the bucket knows the holder. After a pause it does not, so the first
-	// call omits them and the next one carries them (5.9).
+	// Refund and unused count only while the bucket knows the holder. After a pause the bucket does not know
+	// the holder: the first call omits refund and unused, the next one has them (5.9).
 	var reports []lease.Late
 	if now < h.Deadline() {
 		reports = h.refund.back(lease.LateRefund, h.unused.back(lease.LateUnused, nil))
@@ -100,7 +100,7 @@ func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	return &h.open
 }
 
-// resend returns the open call for another sending; nil if none is worth it (5.2).
+// resend returns the open call to be sent again; nil if no retry is worth sending (5.2).
 func (h *holder) resend(now clock.Instant) *lease.Request {
 	if h.open.Draw || !h.isYoung(now) {
 		return nil
@@ -108,13 +108,13 @@ func (h *holder) resend(now clock.Instant) *lease.Request {
 	return &h.open
 }
 
-// isYoung reports whether there is an open call whose grant would not come too late.
+// isYoung reports whether a call is open and its grant would not arrive too late.
 func (h *holder) isYoung(now clock.Instant) bool {
 	return h.isOpen && now.Sub(h.firstSent) <= h.open.Config.TTL/2
 }
 
-// giveUp closes the open call. The bucket may have credited the tokens that the call returned, so they are
-// burnt. Debt and charge stay and are reported again: counting them twice only admits less.
+// giveUp closes the open call. The tokens that the call returned are burnt, because the bucket may have
+// credited them. Debt and charge are reported again: a bucket that counts them twice only admits less.
 func (h *holder) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + Reported(h.open.Late, lease.LateUnused)
@@ -123,9 +123,9 @@ func (h *holder) giveUp() {
 	}
 }
 
-// accept processes the reply to the open call (5.3). ok is false, and nothing changes, for any other. It
-// withholds up to reserve tokens from the pool for requests in line, because a take could overtake them. With
-// burns it holds nothing afterwards.
+// accept processes the reply to the open call (5.3). Any other reply changes nothing, and ok is false. accept
+// withholds up to reserve tokens from the pool for requests in line, because a take could overtake those
+// requests. If burns is set, the holder holds nothing afterwards.
 func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns bool) (got Accepted, ok bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
@@ -152,13 +152,13 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 	got.Waited = min(g.Waited, h.open.Waiting, granted)
 	switch {
 	case SwitchOf(g.Config.Limits) == SwitchUnlimited:
-		h.lent, granted = true, h.open.Want // the bucket granted only the waited tokens
+		h.lent, granted = true, h.open.Want // under Unlimited the bucket grants only the waited tokens
 	case h.lent:
 		h.burn()
 	}
 	pooled := granted - got.Waited
 	h.account.Granted += granted
-	if burns || now >= h.Deadline() { // the grant itself has come too late
+	if burns || now >= h.Deadline() { // the grant may have arrived after its own deadline
 		h.account.Burnt += pooled
 		pooled = 0
 	}
@@ -170,7 +170,7 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 
 	switch h.heard.epoch {
 	case g.Epoch:
-	case 0: // first reply ever: refunds of unknown draws count as drawn now
+	case 0: // after the first reply, refunds of unknown draws count as drawn now
 		for i := range h.refund {
 			h.refund[i].first, h.refund[i].last = g.Running, g.Running
 		}
@@ -183,8 +183,9 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 	return got, true
 }
 
-// publish tells the pool the epoch and running time of the last reply. The bucket counted the pool's tokens
-// as held then, so they left it then or later. Tokens lent under Unlimited were never in the bucket.
+// publish gives the pool the epoch and running time of the last reply. The bucket counted the pool's tokens
+// as held at the last reply: they leave the ledger later. Tokens lent under Unlimited were never in the
+// bucket.
 func (h *holder) publish() {
 	if h.lent {
 		h.Pool.SetDrawn(0, h.heard.running)
@@ -195,7 +196,7 @@ func (h *holder) publish() {
 
 // Expire burns a holding whose deadline has passed.
 func (h *holder) Expire(now clock.Instant) {
-	// In an outage every request may come here: burns of nothing would make the intervals wrap (5.7).
+	// In an outage every request may call Expire: burning an empty pool would make the intervals wrap (5.7).
 	if now >= h.Deadline() && h.Pool.Held() > 0 {
 		h.burn()
 	}
@@ -209,20 +210,20 @@ func (h *holder) endsAt() clock.Instant {
 	return h.Deadline()
 }
 
-// Deadline returns when the whole holding expires. It means nothing while the pool is empty.
+// Deadline returns when the whole holding expires. The result means nothing while the pool is empty.
 func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }
 
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *holder) IsOpen() bool { return h.isOpen }
 
-// notAdmitted uncounts n admitted tokens, for a request that waits.
+// notAdmitted subtracts n tokens from Account.Admitted.
 func (h *holder) notAdmitted(n int64) {
-	h.counted(h.Pool.Held()) // counts those from the pool as admitted; those from a grant already are
+	h.counted(h.Pool.Held()) // first count pool tokens as admitted; granted tokens are counted already
 	h.account.Admitted -= n
 }
 
-// putBack returns n unused tokens of draw d that came from the pool: to the pool, or else with the next call
-// (5.7). The running time of d settles the case of an older interval with the same number.
+// putBack returns n unused tokens of draw d, which came from the pool, to the pool or else with the next call
+// (5.7). The running time of d excludes an older interval with the same number.
 func (h *holder) putBack(now clock.Instant, n int64, d pool.Draw) {
 	if n > 0 && now < h.Deadline() && d.Running >= h.reported && h.Pool.Put(n, d.Interval) {
 		h.base += n
@@ -232,8 +233,8 @@ func (h *holder) putBack(now clock.Instant, n int64, d pool.Draw) {
 	h.sendBack(n, d)
 }
 
-// sendBack returns, with the next call, n tokens of draw d that were drawn for a request which was not
-// admitted. Tokens of an earlier epoch are burnt, because the bucket has been reset since or is another one.
+// sendBack returns n unused tokens of draw d with the next call. Tokens of an earlier epoch are burnt,
+// because the bucket has lost its state since.
 func (h *holder) sendBack(n int64, d pool.Draw) {
 	if n <= 0 {
 		return
@@ -256,14 +257,14 @@ func (h *holder) burnTaken(n int64) {
 	h.account.Burnt += n
 }
 
-// burnUnused burns the tokens that wait to be given back to a bucket that will not hear of them.
+// burnUnused burns the unused tokens that wait to be reported, and drops the refunds.
 func (h *holder) burnUnused() {
 	h.account.Burnt += h.unused.sum()
 	h.unused, h.refund = nil, nil
 }
 
 // Refund reports with the next call that n admitted tokens of draw d, nil if unknown, were not used (5.8).
-// Under Unlimited they never left the limits beneath.
+// Tokens lent under Unlimited never left a limit and need no refund.
 func (h *holder) Refund(n int64, d *pool.Draw) {
 	switch {
 	case d != nil && h.owns(*d):
@@ -273,11 +274,11 @@ func (h *holder) Refund(n int64, d *pool.Draw) {
 	}
 }
 
-// owes reports whether the next call carries more than its report.
+// owes reports whether the next call must carry late tokens (5.8).
 func (h *holder) owes() bool { return len(h.unused)+len(h.refund)+len(h.debt)+len(h.charge) > 0 }
 
-// rename burns the holding and continues under another id: the answer to ErrStale (5.12). The other process
-// under the old id may give back the earlier draws.
+// rename burns the holding and continues under another id: the answer to ErrStale (5.12). Another process
+// uses the old id and may give back the earlier draws.
 func (h *holder) rename(id string) {
 	h.giveUp()
 	h.burn()
@@ -286,7 +287,7 @@ func (h *holder) rename(id string) {
 	h.disowned = max(h.disowned, h.heard.running)
 	h.heard.lineage = lineage{}
 	h.publish()
-	h.Pool.SetDeadline(0) // the new id is unknown to the bucket: its first call may carry no refund
+	h.Pool.SetDeadline(0) // the bucket does not know the new id: its first call may carry no refund
 }
 
 func (h *holder) burn() {
@@ -296,7 +297,7 @@ func (h *holder) burn() {
 	h.base, h.lent = 0, false
 }
 
-// counted books the tokens taken since the last count. The pool holds held tokens now.
+// counted books the tokens taken since the last count; held is the number of tokens now in the pool.
 func (h *holder) counted(held int64) {
 	late := h.Pool.Late()
 	h.account.Admitted += h.base - held - (late - h.lateSeen)
@@ -305,8 +306,8 @@ func (h *holder) counted(held int64) {
 	h.base = held
 }
 
-// BurnLate books as burnt the tokens that were taken before a Close and found after it to be past the strict
-// deadline. Close counted them as admitted. It returns their number.
+// BurnLate books the tokens as burnt that takes found past the strict deadline after Close. Close had counted
+// these tokens as admitted. BurnLate returns their number.
 func (h *holder) BurnLate() int64 {
 	n := h.Pool.Late() - h.lateSeen
 	h.lateSeen += n
@@ -324,19 +325,19 @@ func (h *holder) pending() int64 {
 	return n
 }
 
-// here returns how many tokens this process holds, with those on their way back.
+// here returns how many tokens this process holds, including tokens on their way back.
 func (h *holder) here() int64 { return h.Pool.Held() + h.pending() }
 
 // Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A refunded token
 // stays in Admitted and counts in Refunded too. A token drawn for a request that was not admitted counts as
-// held until a report has returned it, whatever its worth there.
+// held until a report has returned it, even if the bucket credits nothing for it.
 type Account struct {
 	Granted  int64 // accepted from the bucket
 	Admitted int64 // taken from the pool, or given to waiting requests
 	Returned int64 // given back in a call that the bucket executed
 	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
-	Held     int64 // unused in the pool, or on their way back
-	Refunded int64 // part of Admitted: reported as unused
+	Held     int64 // unused in the pool, or on the way back to the bucket
+	Refunded int64 // part of Admitted: refunded to the bucket
 }
 
 // Conserved reports whether every token is accounted for exactly once.

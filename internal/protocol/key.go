@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Key is one key of one process in all its states: docs/protocol.md sections 8.13, 8.14 and 8.17.
+// Key is the state of one key in one process (docs/protocol.md sections 8.13, 8.14 and 8.17).
 //
 //	resting          -- Draw -->      drawing
 //	drawing          -- Drew -->      resting
@@ -17,38 +17,38 @@ import (
 //	active           -- Rest -->      resting
 //	any              -- Leave -->     gone
 //
-// An active key has a Client, which decides about its requests. A request of a key at rest becomes a draw, is
-// decided by the local share of an unheard key (Fallback), or gives the key a Client. Only these methods
+// An active key has a Client, which decides its requests. A request for a key at rest becomes a draw, is
+// decided by the local share (Fallback), or activates the key. Only Draw, Drew, Activate, Rest and Leave
 // change the state.
 //
-// A Key is small, since a process may have a million keys at rest. The user guards it with a lock. The zero
-// value is at rest and has no Memory.
+// A Key is small, since a process may have a million keys at rest. The user guards each Key with a lock. The
+// zero Key is at rest and has no Memory.
 type Key struct {
 	state  keyState
-	denied bool // at rest: its last request was denied
-	// Given (the proposal was given to the key's handle) and Node (of the key) belong to the user.
+	denied bool // at rest: the key's last request was denied
+	// The user owns Given (the proposal came from the key's handle) and Node (the key's node).
 	Given bool
 	Node  int32
 
 	memory  Memory        // at rest
 	own     *lease.Config // at rest: this process's proposal; nil if unknown
 	unheard *Unheard      // at rest: the requests decided without the store, for the limits of own; nil if none
-	draw    *Draw         // under way; nil unless drawing
+	draw    *Draw         // the draw under way; nil unless the key is drawing
 }
 
 type keyState uint8
 
 const (
-	keyResting keyState = iota // has no Client and no draw
-	keyDrawing                 // has no Client; a draw is under way
-	keyActive                  // has a Client
+	keyResting keyState = iota // the key has no Client and no draw
+	keyDrawing                 // the key has no Client; a draw is under way
+	keyActive                  // the key has a Client
 	keyGone                    // is forgotten
 )
 
-// Draw is one request of a key at rest under way. The user sets For, Request and Owner.
+// Draw is the lease call of one request for a key at rest. The user sets For, Request and Owner.
 type Draw struct {
 	For     *Waiter        // the request
-	Request *lease.Request // must be sent once, without delay
+	Request *lease.Request // the call, which the user sends once, without delay
 	Owner   any            // for the user's own use
 	Sent    clock.Instant
 	own     *lease.Config // the configuration that the request proposes
@@ -63,13 +63,13 @@ func (k *Key) Gone() bool { return k.state == keyGone }
 // UnderWay returns the draw under way, or nil.
 func (k *Key) UnderWay() *Draw { return k.draw }
 
-// Way says how a request of a key at rest is answered.
+// Way says how a request for a key at rest is answered.
 type Way int8
 
 const (
-	ByClient Way = iota // a Client decides: Activate
-	ByDraw              // Draw and Drew answer it
-	ByShare             // the local share answers it: Fallback
+	ByClient Way = iota // a Client must decide: call Activate
+	ByDraw              // a draw decides: call Draw, then Drew
+	ByShare             // the local share decides: call Fallback
 )
 
 // Asked returns how to answer the request a. b is the breaker of the key's node.
@@ -84,7 +84,7 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 		}
 		return ByClient
 	case a.Patience != OneCall, 4*t.RTT > t.CallTimeout,
-		k.unheard != nil && now < k.unheard.FullAt(t, b.Active()), // a Client reports the admitted tokens
+		k.unheard != nil && now < k.unheard.FullAt(t, b.Active()), // a Client must report the admitted tokens
 		k.own != nil && k.own != t.Proposed && k.memory.recent(now),
 		!k.memory.draws(now, a.N, t):
 		return ByClient
@@ -92,15 +92,15 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 	return ByDraw
 }
 
-// Draw starts d, for a request that is answered ByDraw.
+// Draw starts the draw d for a request that Asked answers with ByDraw.
 func (k *Key) Draw(now clock.Instant, seq int64, t *Terms, d *Draw) {
 	d.Sent, d.own = now, t.Proposed
 	k.memory.draw(now, seq, d.For.N, t, d.Request)
 	k.state, k.draw, k.own, k.unheard = keyDrawing, d, t.Proposed, nil
 }
 
-// Drew processes the reply g to d, which came at now from the node of b. ok reports that g admits the
-// request, by tokens of from. Otherwise a Client must take the draw over, unless one has.
+// Drew processes the reply g to the draw d, which arrived at now from the node of b. If g admits the request,
+// ok is true, and from is the draw of its tokens. Otherwise a Client must take over the draw, unless one has.
 func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from pool.Draw, ok bool) {
 	if k.draw != d {
 		return from, false
@@ -108,15 +108,15 @@ func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from
 	if from, ok = k.memory.drew(now, d.Sent, b, d.own, d.Request, g); !ok {
 		return from, false
 	}
-	if k.own != d.own { // the proposal has changed meanwhile
+	if k.own != d.own { // the proposal has changed since the draw began
 		k.memory.propose(d.own)
 	}
 	k.state, k.draw, k.denied = keyResting, nil, false
 	return from, true
 }
 
-// Fallback answers a request ByShare: it takes up to n tokens from the local share of an unheard key, or none
-// if it has fewer than least. active is the weight of all processes on the node.
+// Fallback takes up to n tokens from the local share of a key that has had no reply, or none if the share has
+// fewer than least. active is the weight of all processes on the node.
 func (k *Key) Fallback(now clock.Instant, least, n int64, t *Terms, active int64) (took int64, u *Unheard) {
 	if k.unheard == nil {
 		k.unheard = new(Unheard)
@@ -125,7 +125,7 @@ func (k *Key) Fallback(now clock.Instant, least, n int64, t *Terms, active int64
 	return k.unheard.take(now, least, n, t, active), k.unheard
 }
 
-// Activate restores the state of k into c, which was just started, with the draw d if one is under way.
+// Activate moves the state of k into c, which was just started, and returns the draw under way, or nil.
 func (k *Key) Activate(now clock.Instant, c *Client) (d *Draw) {
 	if k.memory != (Memory{}) {
 		c.recall(k.memory)
@@ -148,8 +148,8 @@ func (k *Key) Rest(m Memory, denied bool) {
 // Leave marks k as gone.
 func (k *Key) Leave() { k.state = keyGone }
 
-// Propose makes c the proposal of k; nil means that the next request looks the limits up. The former proposal
-// counts as in force unless another configuration is known to be.
+// Propose makes c the proposal of k; nil makes the next request look the limits up. The former proposal
+// counts as in force unless a reply has named another configuration.
 func (k *Key) Propose(c *lease.Config) {
 	k.memory.propose(k.own)
 	k.own = c
@@ -166,7 +166,7 @@ func (k *Key) Proposed(now clock.Instant) *lease.Config {
 	return k.own
 }
 
-// InUse returns the limits in force, as far as k knows, if k is at rest and counts as in use; otherwise nil.
+// InUse returns the limits in force, as known to k, if k is at rest and counts as in use; otherwise nil.
 func (k *Key) InUse(now clock.Instant) []lease.Limit {
 	if k.Proposed(now) == nil {
 		return nil
@@ -174,7 +174,7 @@ func (k *Key) InUse(now clock.Instant) []lease.Limit {
 	return k.memory.inForce(k.own).Limits
 }
 
-// Limits returns the limits that a reply named within the last T; otherwise nil.
+// Limits returns the limits that a reply named within the last T; nil if none came.
 func (k *Key) Limits(now clock.Instant) []lease.Limit {
 	if !k.memory.recent(now) {
 		return nil
@@ -182,13 +182,13 @@ func (k *Key) Limits(now clock.Instant) []lease.Limit {
 	return k.InUse(now)
 }
 
-// Owes reports whether k may have admitted requests that the bucket has not heard of.
+// Owes reports whether k may have admitted tokens that were not reported to the bucket.
 func (k *Key) Owes() bool { return k.unheard != nil }
 
 // Denied reports whether k is at rest and its last request was denied.
 func (k *Key) Denied() bool { return k.denied }
 
-// Admits reports whether k is at rest and one of its draws was admitted within a T.
+// Admits reports whether k is at rest and one of its draws was admitted within the last T.
 func (k *Key) Admits(now clock.Instant) bool {
 	return k.own != nil && !k.denied && k.memory.recent(now)
 }

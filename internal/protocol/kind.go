@@ -11,7 +11,7 @@ type moment struct {
 	clock  int64 // the server's clock
 	ledger int64 // leased tokens
 	frozen int64 // no refill before this time; 0 without a freeze
-	setAt  int64 // when levels were last set or refunded to: earlier draws are worth nothing
+	setAt  int64 // when levels were last set or refunded to: unused tokens of earlier draws are worth nothing
 }
 
 // tally counts the use of one limit of a bucket: docs/protocol.md sections 3.2, 3.3 and 3.10.
@@ -19,30 +19,30 @@ type tally interface {
 	about() *spec
 	clone() tally
 
-	// begin resets the tally, to full or to empty.
+	// begin resets the tally to a full or an empty limit.
 	begin(m *moment, full bool)
-	// continues reports whether the limit may take over the state of old, and follow takes it over (6.10,
-	// 6.11). same reports that the limit has not changed.
+	// continues reports whether the limit may take over the state of old, and follow takes over that state
+	// (6.10, 6.11). same reports that the limit has not changed.
 	continues(old tally) bool
 	follow(old tally, same bool)
 	// freeze begins the wait after a proven loss (6.5).
 	freeze(m *moment, startEmpty bool)
 
-	// pass advances the tally from the time from to m (step 2), and clip ends that step.
+	// pass advances the tally from the time from to m, and clip lowers a level to its room (step 2).
 	pass(m *moment, from int64)
 	clip(m *moment)
 	// free returns the units that may be granted, below 0 if a charge is owed or a limit was cut.
 	free(m *moment) int64
-	// draw takes n granted tokens. spend counts n as spent: reported, admitted, or leased until now.
+	// draw takes n granted tokens. spend counts n tokens as spent: reported, admitted, or expired.
 	draw(n int64)
 	spend(m *moment, n int64)
 	// back credits n tokens that a known call returns, and late applies one late entry (step 6).
 	back(m *moment, n int64)
 	late(m *moment, l *lease.Late, known bool) (refunded int64)
 
-	// wait returns the microseconds until there are n tokens, or all if fewer, without further draws.
+	// wait returns the microseconds until the limit has n tokens, at most its burst, without further draws.
 	wait(m *moment, n int64) int64
-	// life returns the microseconds until everything used or owed stops counting: 6.14.
+	// life returns the microseconds until everything used or owed stops counting (6.14).
 	life() int64
 
 	dump(k int, d *BucketDump)
@@ -70,21 +70,21 @@ func ScaleOf(l lease.Limit, overcommit int64) exact.Scale {
 	if l.Windowed() {
 		return exact.NewWindowScale(l.Tokens, l.Per, l.Offset, l.Kind == lease.KindSliding)
 	}
-	sc, _ := exact.NewScale(l.Tokens, l.Per, l.Capacity(), overcommit) // a valid limit has one
+	sc, _ := exact.NewScale(l.Tokens, l.Per, l.Capacity(), overcommit) // a valid limit has a scale
 	return sc
 }
 
 // rate returns tokens per microsecond, as a double; Lua computes the same quotient in the same order.
 func (sp *spec) rate() float64 { return float64(sp.Step) / float64(sp.Unit) / float64(sp.Tick) }
 
-// startsEmpty reports whether a new bucket has no tokens of the limit. A limit that takes the whole 100 years
+// startsEmpty reports whether the limit has no tokens in a new bucket. A limit that takes the whole 100 years
 // to fill, such as Blocked, exists to deny.
 func (sp *spec) startsEmpty() bool { return sp.TimeToFull() == exact.MaxTime }
 
-// same reports whether sp and old are one limit: equal in kind, rate, length, period, burst and unit.
+// same reports whether sp and old are the same limit: equal in kind, rate, length, period, burst and unit.
 func (sp *spec) same(old *spec) bool { return sp.limit.Per == old.limit.Per && sp.Scale == old.Scale }
 
-// tallies returns the tallies of a new bucket of c.
+// tallies returns a new tally for each limit of c.
 func tallies(c *lease.Config) []tally {
 	all := make([]tally, len(c.Limits))
 	for k, l := range c.Limits {

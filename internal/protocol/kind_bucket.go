@@ -29,8 +29,8 @@ func (l *level) continues(old tally) bool {
 	return ok
 }
 
-// follow keeps the tokens, as far as they fit. A debt stays, rounded up: no change of limits pays it. A limit
-// that starts empty inherits only debts.
+// follow keeps the tokens of old, as far as they fit. A debt stays, rounded up: no change of limits pays a
+// debt. A limit that starts empty inherits only debts.
 func (l *level) follow(old tally, same bool) {
 	o, deepest := old.(*level), l.deepest()
 	l.units, l.rest = o.units, o.rest
@@ -46,7 +46,7 @@ func (l *level) follow(old tally, same bool) {
 		l.units = min(l.units, 0)
 	}
 	whole := exact.FloorDiv(l.units, o.Unit)
-	if whole < -deepest/l.Unit-1 { // the product may be too large
+	if whole < -deepest/l.Unit-1 { // the product could overflow
 		l.units = -deepest
 	} else {
 		l.units = max(-deepest, whole*l.Unit+exact.MulDiv(l.units-whole*o.Unit, l.Unit, o.Unit))
@@ -55,7 +55,7 @@ func (l *level) follow(old tally, same bool) {
 
 func (l *level) freeze(*moment, bool) { l.units, l.rest = min(l.units, 0), 0 }
 
-// pass refills the level. The ledger is constant meanwhile, and nothing refills during a freeze.
+// pass refills the level while the ledger is constant. Nothing refills during a freeze.
 func (l *level) pass(m *moment, from int64) {
 	from = max(from, m.frozen)
 	if m.now <= from {
@@ -66,7 +66,7 @@ func (l *level) pass(m *moment, from int64) {
 		l.rest = 0
 		return
 	}
-	// The product is formed only if it is below room + step, which is below 2^53.
+	// ticks*Step is computed only if it is below room + Step, which is below 2^53.
 	elapsed := m.now - from + l.rest
 	ticks := elapsed / l.Tick
 	if ticks >= (room+l.Step-1)/l.Step {
@@ -80,7 +80,7 @@ func (l *level) pass(m *moment, from int64) {
 }
 
 // room returns how far the level may fill: min(B, B + E - O). A limit that starts empty never fills: a
-// blocked key grants none of the tokens that come back to it.
+// blocked key grants no token that was given back.
 func (l *level) room(m *moment) int64 {
 	if l.startsEmpty() {
 		return 0
@@ -88,8 +88,8 @@ func (l *level) room(m *moment) int64 {
 	return max(0, min(l.Capacity, l.most-m.ledger)) * l.Unit
 }
 
-// dropFullRest drops the rest of a full level; room is how many units are missing. A rest that already
-// reaches the room counts now; otherwise it would be credited again after the next draw.
+// dropFullRest sets rest to 0 for a full level; room is how many units are missing. A rest that is worth the
+// missing units fills the level now; otherwise the same time would count again after the next draw.
 func (l *level) dropFullRest(room int64) {
 	// Do not multiply a negative room.
 	if room <= 0 || room < l.Step && room*l.Tick <= l.Step*l.rest {
@@ -106,10 +106,10 @@ func (l *level) draw(n int64) { l.units -= n * l.Unit }
 
 func (l *level) spend(*moment, int64) {}
 
-// back credits no more than a refill could: the ledger may still be above B + E of a lowered limit.
+// back credits no more than a refill could, as the ledger may still be above B + E of a lowered limit.
 func (l *level) back(m *moment, n int64) { l.fillBy(m, min(n, l.Capacity)*l.Unit) }
 
-// late takes a debt as far as the level goes; a charge may make the level negative.
+// late takes a debt down to level 0 at most; a charge may make the level negative.
 func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	units := min(e.Tokens, l.Capacity) * l.Unit
 	switch e.Kind {
@@ -117,7 +117,7 @@ func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 		l.units = min(l.units, max(0, l.units-units))
 	case lease.LateCharge:
 		deepest := l.deepest()
-		if e.Tokens > (l.units+deepest)/l.Unit { // the product may be too large
+		if e.Tokens > (l.units+deepest)/l.Unit { // the product could overflow
 			l.units = -deepest
 		} else {
 			l.units -= e.Tokens * l.Unit
@@ -134,8 +134,7 @@ func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	return 0
 }
 
-// worth returns the part of unused tokens that the bucket has not regained by refilling since the draw
-// (section 10).
+// worth returns the part of unused tokens that the level has not refilled since the draw (section 10).
 func (l *level) worth(m *moment, units, drawn int64) int64 {
 	if drawn <= m.setAt || drawn > m.now {
 		return 0
@@ -164,8 +163,8 @@ func (l *level) wait(m *moment, n int64) int64 {
 	return (missing+l.Step-1)/l.Step*l.Tick - l.rest + max(0, m.frozen-m.now)
 }
 
-// life includes the time to refill the overcommit, because leases of other limits that the bucket hears of
-// later count as used of B + E. A forgotten limit that starts empty looks like an empty one.
+// life includes the time to refill the overcommit, because leases of other limits count as used of B + E.
+// life is 0 for a limit that starts empty, because a forgotten one starts empty again.
 func (l *level) life() int64 {
 	if l.startsEmpty() {
 		return 0
@@ -177,8 +176,8 @@ func (l *level) life() int64 {
 	return ticks * l.Tick
 }
 
-// deepest returns the largest debt in units: it can still be counted exactly, in Lua too, and the level is
-// full again after at most 100 years.
+// deepest returns the largest debt, in units, that can be counted exactly, in Lua too, and that the level
+// refills within 100 years.
 func (l *level) deepest() int64 {
 	most := (2*exact.MaxUnits - 1 - l.most*l.Unit - l.Step) / l.Step
 	return min(most, exact.Micros(exact.MaxTime-l.TimeToFull())/l.Tick) * l.Step

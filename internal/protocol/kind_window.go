@@ -7,22 +7,22 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// windowSlots is the number of cells that may be live at once: those of a window, and part of one more.
+// windowSlots is the largest number of live cells: those of a window, and one that it covers in part.
 const windowSlots = exact.WindowCells + 1
 
 // window is the tally of a sliding window and of a calendar: docs/protocol.md section 3.10. A token is
-// charged when it is reported as spent, or when the lease that holds it ends, so never before it is spent.
-// Until then it is in the ledger. So the tokens admitted within a window plus those held never exceed those
-// charged plus those leased. Times are the bucket's running time.
+// charged when it is reported as spent or when its lease ends, never before it is spent. A token is in the
+// ledger until it is charged. The tokens admitted within a window plus the tokens held therefore never exceed
+// the tokens charged plus the tokens leased. Times are the bucket's running time.
 type window struct {
 	spec
 	sum int64 // charged tokens that still count
 
-	// Of a sliding window: cell j covers [j*Cell, (j+1)*Cell) and is in slot j mod windowSlots.
+	// Cell j of a sliding window covers [j*Cell, (j+1)*Cell) and is in slot j mod windowSlots.
 	cells []int64 // nil for a calendar
 	first int64   // the oldest live cell
 
-	// Of a calendar: the number of its period by the server's clock, and when that began.
+	// The number of a calendar's period by the server's clock, and the running time at which it began.
 	period, begun int64
 }
 
@@ -68,14 +68,14 @@ func (w *window) follow(old tally, _ bool) {
 	w.sum, w.first, w.cells, w.period, w.begun = o.sum, o.first, slices.Clone(o.cells), o.period, o.begun
 }
 
-// freeze changes a window only if it starts empty. During the freeze no window grants tokens; see free.
+// freeze changes a window only with StartEmpty. During the freeze no window grants tokens; see free.
 func (w *window) freeze(m *moment, startEmpty bool) {
 	if startEmpty {
 		w.useUp(m)
 	}
 }
 
-// useUp charges the whole window now, less the leased tokens, or the tokens charged before if they are more.
+// useUp charges all tokens that are not leased, or as many as were charged before if those are more.
 func (w *window) useUp(m *moment) {
 	total := max(0, w.most-m.ledger, w.sum)
 	w.uncharge(w.sum)
@@ -83,7 +83,7 @@ func (w *window) useUp(m *moment) {
 }
 
 // pass drops each cell that is older than the window, or starts a calendar's next period at the boundary. A
-// clock that was a year ahead must not leave one N for a year.
+// server clock that was a year ahead must not keep a calendar in one period for a year.
 func (w *window) pass(m *moment, _ int64) {
 	if w.cells == nil {
 		since := m.clock - w.Offset
@@ -105,8 +105,8 @@ func (w *window) pass(m *moment, _ int64) {
 
 func (w *window) clip(*moment) {}
 
-// free returns a negative number if more was used than was reserved, or than a changed limit allows. During a
-// freeze it returns at most 0, since the use is unknown.
+// free returns a negative number if requests used more than they reserved, or than a changed limit allows.
+// During a freeze free returns at most 0, since the spending before the loss is unknown.
 func (w *window) free(m *moment) int64 {
 	n := w.left(m)
 	if m.now < m.frozen {
@@ -121,7 +121,7 @@ func (w *window) draw(int64) {}
 
 func (w *window) spend(m *moment, n int64) { w.charge(m.now, n) }
 
-// charge counts n tokens, up to the largest exact count.
+// charge counts n tokens as spent at the time at, up to the largest exact sum.
 func (w *window) charge(at, n int64) {
 	if n = min(n, exact.MaxUnits-1-w.sum); n > 0 {
 		w.sum += n
@@ -131,8 +131,8 @@ func (w *window) charge(at, n int64) {
 	}
 }
 
-// uncharge drops up to n of the oldest charged tokens and returns the number. Newer charges must stay as long
-// as their spending counts.
+// uncharge drops up to n of the oldest charged tokens and returns their number. Newer charges must stay as
+// long as their spending counts.
 func (w *window) uncharge(n int64) int64 {
 	n = min(n, w.sum)
 	w.sum -= n
@@ -144,7 +144,7 @@ func (w *window) uncharge(n int64) int64 {
 	return n
 }
 
-// covers reports whether a charge at a given time or later still counts.
+// covers reports whether a charge at the time at still counts.
 func (w *window) covers(at int64) bool {
 	if w.cells == nil {
 		return at >= w.begun
@@ -154,7 +154,7 @@ func (w *window) covers(at int64) bool {
 
 func (w *window) back(*moment, int64) {}
 
-// late counts an entry only if the window still counts its time.
+// late applies a late entry only if the window still counts the entry's time.
 func (w *window) late(m *moment, l *lease.Late, known bool) (refunded int64) {
 	used := max(0, m.now-exact.Micros(l.Age))
 	back := known && l.Drawn <= m.now && w.covers(l.Drawn)
@@ -182,13 +182,13 @@ func (w *window) wait(m *moment, n int64) int64 {
 	if at := w.dropAt(missing); at > 0 {
 		return max(wait, at-m.now)
 	}
-	return max(wait, w.target) // only leases are missing, which may come back at any time
+	return max(wait, w.target) // only leased tokens are missing, which may be returned at any time
 }
 
 // boundary returns when a calendar's period ends, by the server's clock.
 func (w *window) boundary() int64 { return (w.period+1)*w.Tick + w.Offset }
 
-// dropAt returns when missing tokens of a sliding window will have been dropped, or all; 0 for none.
+// dropAt returns when missing charged tokens, or all if fewer, will have been dropped; 0 if none are charged.
 func (w *window) dropAt(missing int64) (last int64) {
 	for j := w.first; j < w.first+windowSlots && missing > 0; j++ {
 		if n := *w.slot(j); n > 0 {

@@ -10,15 +10,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Reports about an earlier time: docs/protocol.md, section 5.8.
+// Reports of tokens that were drawn or used earlier: docs/protocol.md, section 5.8.
 
-// lates has tokens that wait to be reported, by the time of their draw or use, oldest first.
+// lates is the list of tokens that wait to be reported, sorted by the time of their draw or use.
 type lates []late
 
-// late has the tokens that were drawn or used between two times.
+// late is a number of tokens that were drawn or used between the times first and last.
 type late struct{ tokens, first, last int64 }
 
-// sum returns all the tokens.
+// sum returns the number of all tokens.
 func (l lates) sum() (n int64) {
 	for _, e := range l {
 		n += e.tokens
@@ -26,18 +26,18 @@ func (l lates) sum() (n int64) {
 	return n
 }
 
-// dating chooses the time with which an entry is reported, its oldest or its latest token's, and has the
-// limits and clocks by which a token of some time counts. It is a value, as every request of an outage needs
-// one.
+// dating chooses the time reported for an entry, that of its oldest or of its latest token, and has the
+// limits and clocks that decide how long a token counts. dating is a value, as every request in an outage
+// needs one.
 type dating struct {
 	oldest bool
 	limits []lease.Limit
 	server int64 // the server's clock in microseconds; 0 if unknown
 	now    int64 // the present time on the clock of the entries
-	micro  int64 // a microsecond of that clock
+	micro  int64 // units of the entries' clock per microsecond
 }
 
-// counted returns for how many more cells' time the limits, summed up, count a token of the time at.
+// counted returns for how many more cells a token of the time at counts, summed over the limits.
 func (d dating) counted(at int64) (cells int64) {
 	now := d.server
 	if now == 0 {
@@ -49,21 +49,21 @@ func (d dating) counted(at int64) (cells int64) {
 	return cells
 }
 
-// counts returns for how many more cells' time l counts a token that was used age microseconds ago. now is in
+// counts returns for how many more cells l counts a token that was used age microseconds ago. now is in
 // microseconds, by the server's clock if isServer.
 func counts(l lease.Limit, now, age int64, isServer bool) int64 {
 	switch {
 	case !l.Windowed():
-		return 0 // a token bucket does not forget
-	case l.Kind == lease.KindCalendar && isServer: // otherwise it forgets gradually
+		return 0 // a token bucket has no cells
+	case l.Kind == lease.KindCalendar && isServer: // with an unknown server's clock a calendar counts as sliding
 		length, into := exact.Micros(l.Per), now-exact.Micros(l.Offset)
 		if into-exact.FloorDiv(into, length)*length >= age {
 			return exact.WindowCells
 		}
 		return 0
 	}
-	// By age alone, each token would at some time count like its neighbour, so the cells are at fixed times.
-	// A token that another clock may count a cell longer counts longer here too.
+	// Cells are at fixed times: if age decided alone, any two entries would at some time count alike and be
+	// merged. Two cells are added for a token that another clock counts longer.
 	cell := max(1, exact.Micros(l.Per)/exact.WindowCells)
 	return max(0, exact.WindowCells+2+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
 }
@@ -75,7 +75,7 @@ func (d dating) dateOf(e late) int64 {
 	return e.last
 }
 
-// add adds n tokens of one time.
+// add adds n tokens that were drawn or used at the time at.
 func (l *lates) add(n, at int64, d dating) {
 	if n = min(n, lease.WaitingMax-l.sum()); n <= 0 {
 		return
@@ -88,8 +88,8 @@ func (l *lates) add(n, at int64, d dating) {
 	l.join(d)
 }
 
-// join merges neighbours that the limits count alike. While there are too many entries, it merges the pair
-// for which the fewest tokens count at the wrong time, and for the shortest time.
+// join merges neighbouring entries that the limits count alike. While there are more than LateMax entries,
+// join merges the pair for which the fewest tokens are dated wrong, by the fewest cells.
 func (l *lates) join(d dating) {
 	for i := 0; i+1 < len(*l); {
 		if a, b := (*l)[i], (*l)[i+1]; d.counted(d.dateOf(a)) == d.counted(d.dateOf(b)) {
@@ -110,7 +110,7 @@ func (l *lates) join(d dating) {
 	}
 }
 
-// merge makes one entry of entry i and the next.
+// merge merges entry i and the next entry.
 func (l *lates) merge(i int) {
 	(*l)[i] = (*l)[i].with((*l)[i+1])
 	*l = slices.Delete(*l, i+1, i+2)
@@ -131,7 +131,7 @@ func (l *lates) trim(n int64) {
 	}
 }
 
-// back appends the tokens to the entries that a call returns, as drawn with the oldest of each.
+// back appends the tokens to to, the late entries of a call, as drawn with the oldest token of each entry.
 func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		to = append(to, lease.Late{Kind: kind, Tokens: e.tokens, Drawn: e.first})
@@ -139,8 +139,8 @@ func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	return to
 }
 
-// taken appends the tokens to the entries that a call takes, as used with the latest of them (5.8). The age
-// is shortened because the process's clock may be fast.
+// taken appends the tokens to to, the late entries of a call, as used with the latest token of each entry
+// (5.8). The age is shortened because the process's clock may be fast.
 func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		age := max(0, now.Sub(clock.Instant(e.last)))
@@ -154,7 +154,7 @@ func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []
 	return to
 }
 
-// usedBy returns the dating, at now, of tokens used at times of the process's clock.
+// usedBy returns the dating at now of tokens that are dated by the process's clock.
 func usedBy(now clock.Instant, server int64, limits []lease.Limit) dating {
 	return dating{false, limits, server, int64(now), 1000}
 }

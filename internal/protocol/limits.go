@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// equal reports whether c and o agree on everything but the TTL, which the bucket adapts. A switch may be
-// written with or without its burst.
+// equal reports whether c and o are equal but for the TTL, which the bucket adapts. A switch is equal with
+// and without its burst.
 func equal(c, o *lease.Config) bool {
 	on := SwitchOf(c.Limits)
 	limits := on == SwitchNone && slices.Equal(c.Limits, o.Limits) || on != SwitchNone && on == SwitchOf(o.Limits)
@@ -20,12 +20,12 @@ func equal(c, o *lease.Config) bool {
 		c.StartEmpty == o.StartEmpty && c.CallsPerSecond == o.CallsPerSecond && c.Version == o.Version
 }
 
-// Wins reports whether version v takes the place of o.
+// Wins reports whether v is the higher version and replaces the version o.
 func Wins(v, o lease.Version) bool {
 	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
 }
 
-// IsSet reports whether limits were set at run time, which no program of this Deploy changes.
+// IsSet reports whether v belongs to limits set at run time, which no program of its Deploy changes.
 func IsSet(v lease.Version) bool { return v.Revision%2 == 1 }
 
 // Reported returns how many tokens of kind k a request reports, at most lease.WaitingMax.
@@ -38,7 +38,7 @@ func Reported(late []lease.Late, k lease.LateKind) (n int64) {
 	return n
 }
 
-// kept returns the tokens of a burst that a caller with this headroom does not see, rounded as in Lua.
+// kept returns the tokens of a burst that a caller with this headroom does not see, rounded up as in Lua.
 func kept(burst int64, headroom float64) int64 {
 	return int64(math.Ceil(float64(float64(burst) * headroom)))
 }
@@ -54,7 +54,7 @@ func mostOf(limits []lease.Limit, headroom float64) int64 {
 	return n
 }
 
-// grantable returns the most that can ever be granted of l to a process with this headroom.
+// grantable returns the most tokens of l that can ever be granted to a process with this headroom.
 func grantable(l lease.Limit, headroom float64) int64 {
 	return l.Capacity() - kept(l.Capacity(), headroom)
 }
@@ -68,8 +68,8 @@ func longestToFull(limits []lease.Limit) (longest time.Duration) {
 
 func weightOf(p *lease.Policy) int64 { return max(p.Weight, 1) }
 
-// ceilingOf returns the ceiling by one limit while its level is not known to be low, and the divisor of the
-// burst in it. target is the one in force; alone reports that the last reply named no other holder.
+// ceilingOf returns the ceiling (8.8) by one limit whose level is not known to be low, and the divisor of the
+// burst. target is the Target in force; alone reports that the last reply named no other holder.
 func ceilingOf(
 	p *lease.Policy, c *lease.Config, target time.Duration, l lease.Limit, alone bool,
 ) (part, divisor int64) {
@@ -93,16 +93,16 @@ func crampedBy(p *lease.Policy, c *lease.Config, rtt time.Duration) bool {
 }
 
 const (
-	// easyCalls is a rate of calls per second for a whole fleet that needs no longer leases: ten processes
-	// make as many with the default Target.
+	// easyCalls is the number of calls per second up to which a fleet needs no longer leases: ten processes
+	// make as many calls with the default Target.
 	easyCalls = 90
 	// easyTarget and easyPause, in microseconds, are the Target and the pause after a short grant that a
-	// large burst allows by default. With them T stays at a second, and a freeze after a loss with it.
+	// large burst allows by default. With easyTarget T stays at one second, like a freeze after a loss.
 	easyTarget, easyPause = 250_000, 450_000
 	// easyTargetPart and easyPausePart are the parts of B + E that a fleet which wants the whole rate leases
 	// in easyTarget and in easyPause. Larger parts cost accuracy under changing load: docs/figures.md.
 	easyTargetPart, easyPausePart = 1. / 8, 2. / 9
-	// pausePart bounds the pause for the budget's sake, as a part of the time in which a bucket fills.
+	// pausePart bounds the pause by the call budget, as a part of the time in which a bucket fills.
 	pausePart = 0.88
 	// fleetLeased is the part of B + E that all holders of a large fleet may hold together.
 	fleetLeased = 0.85
@@ -110,7 +110,7 @@ const (
 	targetMax = float64(exact.MaxTTL / exact.TTLPerTarget / time.Microsecond)
 )
 
-// ForScript puts these numbers in place of their names in lease.lua.
+// ForScript returns a replacer that puts the values of the constants above into lease.lua.
 func ForScript() *strings.Replacer {
 	return strings.NewReplacer(
 		"callBudget", fmt.Sprint(new(lease.Config).CallBudget()), "easyCalls", fmt.Sprint(easyCalls),
@@ -119,17 +119,16 @@ func ForScript() *strings.Replacer {
 		"pausePart", fmt.Sprint(pausePart), "targetMax", fmt.Sprintf("%.0f", targetMax))
 }
 
-// spacing returns the microseconds between two calls of each of n holders that keep to the budget.
+// spacing returns the microseconds between two calls of a holder at which n holders keep to the call budget.
 func spacing(c *lease.Config, n float64) float64 { return float64(n*1e6) / float64(c.CallBudget()) }
 
-// fleetTarget returns the part of B + E that n holders may lease within one Target for the budget's sake:
-// half of it for many holders, a quarter for twenty. Fewer holders vary more in demand and need the rest for
-// that.
+// fleetTarget returns the part of B + E that n holders may lease within one Target to save calls: a half for
+// many holders, a quarter for twenty. Fewer holders vary more in demand and need a larger reserve.
 func fleetTarget(n float64) float64 { return n / (float64(2*n) + 40) }
 
-// easy returns the microseconds between two calls of n holders that cost no accuracy while they stay within a
-// part of the burst; longest bounds it. It returns 0 if a budget was set, or if a window counts spending from
-// its report on.
+// easy returns the microseconds between two calls of each of n holders that cost no accuracy if the burst is
+// large, at most longest. easy returns 0 if a call budget was set, or if a limit is a window, which counts
+// spending from its report on.
 func easy(c *lease.Config, n, longest float64) float64 {
 	if c.CallsPerSecond != 0 || slices.ContainsFunc(c.Limits, lease.Limit.Windowed) {
 		return 0
@@ -137,24 +136,24 @@ func easy(c *lease.Config, n, longest float64) float64 {
 	return min(float64(n*1e6)/easyCalls, longest)
 }
 
-// targetOf returns the Target in force for each of n equal holders, in microseconds: the configured one, or a
-// longer one for a large fleet. fills is the time in which the fastest limit refills its burst and the
-// overcommit.
+// targetOf returns the Target in force for each of n equal holders, in microseconds: the configured Target,
+// or a longer Target for a large fleet. fills is the time in which the fastest limit refills its burst and
+// the overcommit.
 func targetOf(c *lease.Config, n, fills float64) float64 {
 	longer := min(spacing(c, n), float64(fleetTarget(n)*fills), targetMax)
 	longer = max(longer, min(easy(c, n, easyTarget), float64(easyTargetPart*fills)))
 	return max(float64(exact.Micros(c.Target)), math.Floor(longer))
 }
 
-// pauseOf returns how long each of n holders should wait after a short grant, in microseconds (7.8). It ends
-// while the bucket still remembers the holder.
+// pauseOf returns how long each of n holders should wait after a short grant, in microseconds (7.8). The
+// pause ends while the bucket still knows the holder.
 func pauseOf(c *lease.Config, n, fills, ttl float64) float64 {
 	pause := min(spacing(c, n), float64(pausePart*fills))
 	pause = max(pause, min(easy(c, n, easyPause), float64(easyPausePart*fills)))
 	return min(pause, float64(0.75*ttl))
 }
 
-// TargetInForce returns the Target in force for each of n equal holders of a bucket of c.
+// TargetInForce returns the Target in force for each of n equal holders of a bucket with the configuration c.
 func TargetInForce(c *lease.Config, n float64) time.Duration {
 	fills := math.Inf(1)
 	for _, l := range c.Limits {
@@ -174,8 +173,8 @@ func Spacing(g *lease.Grant, weight int64) time.Duration {
 	return time.Duration(min(d, float64(exact.MaxTTL)))
 }
 
-// BurstWanted returns the burst that the tightest limit needs for leases as long as the budget of calls wants
-// them (Policy.CallsPerSecond); 0 if its burst is enough.
+// BurstWanted returns the burst that the tightest limit needs for leases as long as the call budget demands
+// (Policy.CallsPerSecond); 0 if every burst is large enough.
 func BurstWanted(g *lease.Grant, weight int64) int64 {
 	spacing, wanted := Spacing(g, weight), 0.0
 	part := fleetTarget(float64(g.ActiveWeight) / float64(max(weight, 1)))
@@ -191,7 +190,7 @@ func BurstWanted(g *lease.Grant, weight int64) int64 {
 // Switch suspends the limits of a bucket: docs/protocol.md section 6.17.
 type Switch int
 
-// SwitchNone lets the limits of a bucket decide; the other two replace them.
+// SwitchNone lets the limits of a bucket decide; SwitchUnlimited and SwitchBlocked replace the limits.
 const (
 	SwitchNone Switch = iota
 	SwitchUnlimited
@@ -200,10 +199,10 @@ const (
 
 var switchLimits = [...][]lease.Limit{SwitchUnlimited: {lease.Unlimited}, SwitchBlocked: {lease.Blocked}}
 
-// Limits returns the limits with which processes propose and hear the switch.
+// Limits returns the limits that stand for the switch in requests and replies.
 func (s Switch) Limits() []lease.Limit { return switchLimits[s] }
 
-// SwitchOf returns the switch that these limits propose: Unlimited or Blocked, standing alone.
+// SwitchOf returns the switch that these limits propose: Unlimited or Blocked as the only limit.
 func SwitchOf(limits []lease.Limit) Switch {
 	switch {
 	case len(limits) != 1:

@@ -14,7 +14,7 @@ type line struct {
 	lacking       int64 // tokens that all waiting requests lack
 	lackingInLine int64 // tokens that requests in line lack
 	inLine        int   // number of requests in line
-	refused       int64 // the largest n refused without queueing since the last call
+	refused       int64 // tokens of the largest request refused without queueing since the last call
 }
 
 func (l *line) push(w *Waiter) {
@@ -75,7 +75,7 @@ func (l *line) need(portion int64) int64 {
 			least = n
 		}
 		if w.inLine() {
-			break // no later request is served before it
+			break // no later request is served before one in line
 		}
 	}
 	return max(1, least)
@@ -91,10 +91,10 @@ func (l *line) Waiters(f func(*Waiter)) {
 	}
 }
 
-// distribute hands out the tokens of a reply, first in, first out (9.6). A token whose request has gone
-// travels back.
+// distribute hands out the tokens of a reply, first in, first out (9.6). Tokens of a request that no longer
+// waits return to the bucket as unused.
 func (l *line) distribute(now clock.Instant, got Accepted) {
-	seq := l.holder.open.Seq // the answered call
+	seq := l.holder.open.Seq // seq of the answered call
 	for w := l.head; w != nil; {
 		next := w.next
 		if now >= w.until {
@@ -151,8 +151,8 @@ func (l *line) serveFromPool() {
 	}
 }
 
-// serve gives w own tokens of got.Waited, and the rest from got.Reserved and the pool. While a request in
-// line still lacks some, goOn is false and no later request may be served.
+// serve gives w own tokens of got.Waited, and the other tokens that w lacks from got.Reserved and the pool.
+// goOn is false if w is in line and still lacks tokens: no later request may be served then.
 func (l *line) serve(w *Waiter, own int64, got *Accepted, source lease.Source) (goOn bool) {
 	d, n := got.draw, w.lacks()-own
 	switch {
@@ -216,7 +216,7 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	}
 	if from == FromPool {
 		if w.draw.Interval != d.Interval {
-			w.pooled, w.draw.Interval = 0, d.Interval // earlier tokens can no longer go back to the pool
+			w.pooled, w.draw.Interval = 0, d.Interval // tokens of an earlier interval can no longer go back to the pool
 		}
 		w.pooled += n
 	}
@@ -225,7 +225,7 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	l.host.Handed(w, n, from)
 }
 
-// keepUntil returns until when a request keeps collected tokens: the bucket forgets their lease (9.9).
+// keepUntil returns until when a request keeps collected tokens, whose lease the bucket forgets then (9.9).
 func (l *line) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * l.heard.ttl) }
 
 // forfeit burns the tokens that w has collected, because no reply has come for too long.
@@ -239,7 +239,7 @@ func (l *line) forfeit(w *Waiter) {
 	l.host.Forfeited(w)
 }
 
-// settle removes w from the queue and reports d to the host. Unneeded tokens go back.
+// settle removes w from the queue and reports d to the host. Tokens that w does not need go back.
 func (l *line) settle(w *Waiter, d Decision) {
 	if !d.OK() || d.Source == lease.SourceFallback {
 		now := l.host.Now()
@@ -258,9 +258,9 @@ func (l *line) settle(w *Waiter, d Decision) {
 	l.host.Settled(w, d)
 }
 
-// passOn gives tokens drawn for w, which is not admitted, to requests in line that all the calls counted
-// which drew them, as if they had been handed to those at once (9.6). A token that travels back is worth only
-// the part that the bucket has not refilled since. serveFromPool then settles the requests that lack nothing.
+// passOn gives tokens that were drawn for w, which is not admitted, to requests in line that waited during
+// the calls that drew the tokens (9.6). The bucket would credit only the part of returned tokens that it has
+// not refilled since the draw. serveFromPool then settles the requests that lack nothing.
 func (l *line) passOn(w *Waiter) (passed int64) {
 	left := w.got - w.pooled
 	for x := l.head; x != nil && left > 0; x = x.next {
@@ -272,7 +272,7 @@ func (l *line) passOn(w *Waiter) (passed int64) {
 			x.draw, x.drawnBy, x.until = w.draw, w.drawnBy, w.until
 		}
 		if x.draw.Epoch != w.draw.Epoch {
-			x.draw.Epoch = 0 // some tokens belong to a lost bucket: worth nothing on their way back
+			x.draw.Epoch = 0 // some tokens are from a lost bucket, so none may be credited
 		}
 		x.draw.Running, x.drawnBy = min(x.draw.Running, w.draw.Running), min(x.drawnBy, w.drawnBy)
 		x.until = min(x.until, w.until)

@@ -15,30 +15,30 @@ type lineage struct {
 	epoch      int64 // 0 if nothing is known
 	counter    int64
 	running    int64
-	leaseMax   time.Duration // or the rest of a freeze, if that is longer
+	leaseMax   time.Duration // LeaseMax of the last reply, or the rest of the freeze if that is longer
 	serverTime int64
 	expiry     time.Duration // remaining life of the bucket, counted from serverTime
 }
 
-// Memory keeps the rest of a Client whose key has not been used for a while: the facts that reveal a lost
-// bucket, and estimates that are slow to learn again. It is small, since a process may have a million keys at
-// rest. The zero value means no reply.
+// Memory keeps the state of a Client whose key is at rest: the facts that prove a lost bucket, and estimates
+// that are slow to learn again. A Memory is small, since a process may have a million keys at rest. The zero
+// Memory means no reply.
 type Memory struct {
 	lineage
-	executed clock.Instant // the bucket executed the last call then or later
+	executed clock.Instant // the bucket executed the last call at executed or later
 	ttl      time.Duration // T in force
 	config   *lease.Config // at rest: the configuration in force, if it differs from the proposal
-	pace     pace          // at rest: demand of its draws
-	calls    float32       // mean calls of the bucket per own call; negative for a guess, 0 if unknown
-	replied  bool          // a reply has come at some time
+	pace     pace          // at rest: the demand of the key's draws
+	calls    float32       // mean calls to the bucket per call of this process; negative for a guess, 0 if unknown
+	replied  bool          // a reply has arrived at some time
 	conflict bool          // see Client.Conflict
 	// At rest: the part of each burst that was left (8.14), and a fingerprint of the limits.
 	left [lease.LimitsMax]uint8
 	of   uint16
 }
 
-// age returns an upper bound on the time since the bucket executed the call. An added fifteenth covers a
-// clock that is slow by a sixteenth, as leaseSpan does.
+// age returns an upper bound on the time since the bucket executed the last call. An added fifteenth covers a
+// clock that is slow by a sixteenth; see leaseSpan.
 func (m *Memory) age(now clock.Instant) time.Duration {
 	d := max(0, now.Sub(m.executed))
 	return d + d/15
@@ -55,7 +55,7 @@ func (m *Memory) prove(now clock.Instant, r *lease.Request) {
 	}
 }
 
-// hear records the reply g to a call of a holder of this weight; see Heard.counts for counted.
+// hear records the reply g to a call of a holder of this weight; counted is the result of Heard.counts.
 func (m *Memory) hear(sent clock.Instant, weight int64, counted bool, g *lease.Grant) {
 	m.count(weight, counted, g)
 	counter := g.Counter
@@ -69,8 +69,8 @@ func (m *Memory) hear(sent clock.Instant, weight int64, counted bool, g *lease.G
 	m.executed, m.replied = sent, true
 }
 
-// count updates calls by the reply g to a holder of this weight (docs/protocol.md section 8.14). The first
-// reply of a bucket gives a guess.
+// count updates m.calls from the reply g to a holder of this weight (docs/protocol.md section 8.14). The
+// first reply of a bucket gives only a guess.
 func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
 	if !counted && g.Epoch != m.epoch {
 		calls, span := g.ActiveWeight/weight, max(1, exact.Micros(activeFor*g.Config.TTL))
@@ -92,21 +92,21 @@ func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
 	m.calls += (calls - m.calls) / last
 }
 
-// callsMost bounds the calls that one reply adds.
+// callsMost bounds the calls that one reply adds to the mean.
 const callsMost = 1 << 30
 
-// byCalls returns the active weight if each process is and calls like this one; 0 if unknown.
+// byCalls returns the active weight if all processes have this weight and call alike; 0 if unknown.
 func (m *Memory) byCalls(weight int64) int64 {
 	return weight * int64(math.Round(math.Abs(float64(m.calls))))
 }
 
-// Terms are the settings for draws of a key at rest: those of its process and of the node that serves it.
+// Terms are the settings for draws of a key at rest: those of the process and of the key's node.
 type Terms struct {
 	ID       string // the instance id
 	Policy   *lease.Policy
 	Proposed *lease.Config
 	RTT      time.Duration // 99th percentile of the node's round trips; 0 if unknown
-	// CallTimeout bounds a draw: if the node answers too slowly for that, the key has a Client.
+	// CallTimeout bounds a draw. If the node answers too slowly for draws, a Client decides.
 	CallTimeout time.Duration
 }
 
@@ -134,7 +134,7 @@ func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 }
 
 // draw makes r the draw of n tokens for one request, to be sent once without delay. No other draw may begin
-// until drew has processed the reply or a Client has taken the draw over.
+// until drew has processed the reply or a Client has taken over the draw.
 func (m *Memory) draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Request) {
 	c := m.inForce(t.Proposed)
 	*r = lease.Request{
@@ -148,8 +148,8 @@ func (m *Memory) draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Reques
 	}
 }
 
-// drew processes the reply g to the draw r, sent at sent to the node of b. It reports whether g admits the
-// request and no Client needs the rest of the reply; otherwise m is unchanged.
+// drew processes the reply g to the draw r, which was sent at sent to the node of b. drew reports whether g
+// admits the request and no Client need process the reply; otherwise m is unchanged.
 func (m *Memory) drew(
 	now, sent clock.Instant, b *Breaker, proposed *lease.Config, r *lease.Request, g *lease.Grant,
 ) (pool.Draw, bool) {
@@ -169,10 +169,10 @@ func (m *Memory) drew(
 	return pool.Draw{Epoch: g.Epoch, Running: g.Running}, true
 }
 
-// recent reports whether m's bucket was called within the last T, so that its key counts as in use.
+// recent reports whether the last answered call was sent within the last T: the key then counts as in use.
 func (m *Memory) recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
 
-// propose records that before is no longer proposed. It stays in force until a reply says otherwise.
+// propose records that before is no longer proposed; before stays in force until a reply says otherwise.
 func (m *Memory) propose(before *lease.Config) {
 	if m.replied && m.config == nil {
 		m.config = before
@@ -187,7 +187,7 @@ func (m *Memory) inForce(proposed *lease.Config) *lease.Config {
 	return proposed
 }
 
-// keep records which part of each burst, less the headroom, a reply has left.
+// keep records which part of each burst, less the headroom, was left at a reply.
 func (m *Memory) keep(limits []lease.Limit, levels *[lease.LimitsMax]int64, headroom float64) {
 	m.of = fingerprint(limits)
 	for k, l := range limits {
@@ -196,12 +196,12 @@ func (m *Memory) keep(limits []lease.Limit, levels *[lease.LimitsMax]int64, head
 	}
 }
 
-// leftOf returns how many tokens of the burst of limit k were left when its key came to rest.
+// leftOf returns how many tokens of the burst of limit k were left at the last keep.
 func (m *Memory) leftOf(k int, burst int64) int64 {
 	return exact.MulDiv(int64(m.left[k]), burst, max(1, min(burst, 255)))
 }
 
-// fingerprint distinguishes the limits of a key at rest from limits configured since.
+// fingerprint distinguishes the limits of a key at rest from limits configured later.
 func fingerprint(limits []lease.Limit) uint16 {
 	h := uint64(0)
 	for _, l := range limits {
@@ -217,7 +217,7 @@ func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 	p := *own
 	if v := inForce.Version; Wins(v, p.Version) {
 		if v.Deploy == p.Version.Deploy && !IsSet(v) {
-			p.Version = v // the program's limits count again since those that were set are cleared
+			p.Version = v // the limits set at run time were cleared, so the program's count again
 		} else {
 			p = *inForce
 		}
@@ -235,6 +235,6 @@ const slowBelow = 2
 // rttUnknown is the assumed round trip to a node that has not been called yet.
 const rttUnknown = time.Millisecond
 
-// leaseSpan returns how long the holder uses a lease that the bucket counts for a T. The last 1/16 covers the
-// drift between the two clocks: 62,500 ppm, a hundred times that of quartz.
+// leaseSpan returns how long the holder uses a lease that the bucket counts for ttl. The last 1/16 covers the
+// drift of the two clocks: 62,500 ppm, hundreds of times the drift of quartz.
 func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }

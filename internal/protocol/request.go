@@ -6,7 +6,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Never is a time that does not come; it needs no timer.
+// Never is a time that is never reached, so it needs no timer.
 const Never = clock.Instant(1<<63 - 1)
 
 // Patience says how long a request is willing to wait.
@@ -15,33 +15,33 @@ type Patience int8
 const (
 	// NoWait takes n tokens from the pool, or none.
 	NoWait Patience = iota
-	// OneCall waits for one lease call, at most CallTimeout. It holds no tokens meanwhile, so a denial costs
-	// the other requests nothing.
+	// OneCall waits for one lease call, at most CallTimeout. A OneCall request holds no tokens while it
+	// waits, so denying it costs other requests nothing.
 	OneCall
-	// UpTo is OneCall for at least one and at most n tokens.
+	// UpTo waits as OneCall does, and takes at least one and at most n tokens.
 	UpTo
-	// InLine collects tokens until it has all of them, and is served before all later requests.
+	// InLine waits in line: the request collects tokens until it has n, and is served before all later ones.
 	InLine
 )
 
-// Verdict is the answer to a request.
+// Verdict says whether a request is admitted, denied or still waiting.
 type Verdict int8
 
 const (
 	VerdictWait         Verdict = iota // not decided yet: Enqueue the request
 	VerdictAdmit                       // the request has its tokens
 	VerdictDeny                        // the tokens are not available
-	VerdictExceedsBurst                // the tokens never will be
+	VerdictExceedsBurst                // the request is above the burst
 	VerdictTooLate                     // the tokens cannot be available by the deadline
 	VerdictCancelled                   // Cancel was called
 	VerdictClosed                      // Leave or Close was called
 )
 
-// Decision is the answer to a request.
+// Decision is the answer to a request: the verdict, and where the tokens are from.
 type Decision struct {
 	Verdict    Verdict
 	Source     lease.Source
-	EarliestAt clock.Instant // for VerdictTooLate: the tokens cannot be available before
+	EarliestAt clock.Instant // for VerdictTooLate: the earliest time at which the tokens may be available
 	// Draw and Pooled are for Client.GiveBack: the draw of an admitted request's tokens, and how many of them
 	// came from the pool. Tokens that a fallback admitted cannot be given back.
 	Draw   pool.Draw
@@ -56,9 +56,9 @@ func (d Decision) OK() bool { return d.Verdict == VerdictAdmit }
 type Ask struct {
 	N        int64
 	Patience Patience
-	Deadline clock.Instant // for InLine; Never for none
-	// Uncounted leaves the denied part of N out of Denials.Count. The user books it with Denials.Book, unless
-	// another key denies the request.
+	Deadline clock.Instant // for InLine; Never means no deadline
+	// Uncounted leaves the denied part of N out of Denials.Count. The user books that part with Denials.Book,
+	// unless another key denies the request.
 	Uncounted bool
 }
 
@@ -70,25 +70,25 @@ func (a Ask) Most(capacity int64) int64 {
 	return a.N
 }
 
-// Waiter is one waiting request. The user makes it, and may use it again once it is settled. The user sets
-// the exported fields.
+// Waiter is one waiting request. The user makes a Waiter, sets its exported fields, and may reuse it after
+// Host.Settled.
 type Waiter struct {
-	Ask       // its Patience is OneCall, UpTo or InLine
+	Ask       // Patience is OneCall, UpTo or InLine
 	Owner any // for the user's own use
 
 	got     int64         // tokens collected so far
-	until   clock.Instant // got is lost from then on, because no reply has come for too long
-	draw    pool.Draw     // draw of the oldest tokens in got, but with the interval of pooled
-	pooled  int64         // part of got taken from the pool in that interval, which may go back to the pool
-	asked   int64         // seq of the last call that counted it as waiting; 0 for none yet
-	since   int64         // seq of the first such call
-	drawnBy int64         // seq of the first call that brought tokens of got, even before passOn
+	until   clock.Instant // when got is lost, because no reply has come for too long
+	draw    pool.Draw     // the draw of the oldest tokens in got, with the report interval of pooled
+	pooled  int64         // part of got that was taken from the pool in one interval and may go back to the pool
+	asked   int64         // seq of the last call that counted the request as waiting; 0 for none
+	since   int64         // seq of the first call that counted the request as waiting
+	drawnBy int64         // seq of the first call that granted tokens of got, even if passOn moved them
 	waiting bool
 	prev    *Waiter
 	next    *Waiter
 }
 
-// Got returns how many tokens w has; 0 after it was settled without them.
+// Got returns how many tokens w has collected; 0 after w was settled without them.
 func (w *Waiter) Got() int64 { return w.got }
 
 func (w *Waiter) lacks() int64 { return w.N - w.got }
@@ -107,5 +107,5 @@ type Origin int8
 
 const (
 	FromGrant Origin = iota // drawn for waiting requests: admitted when the bucket granted them
-	FromPool                // leased to this process, and spent now
+	FromPool                // leased to this process before, and spent now
 )

@@ -4,18 +4,18 @@ import (
 	"math/bits"
 )
 
-// ringSlices is the number of slices: the present one, and seven that together last T.
+// ringSlices is the number of slices: the present slice, and seven that together last at least T.
 const ringSlices = 8
 
-// ring is the ledger: the tokens that processes hold, summed by the time at which they expire
+// ring is the ledger: it sums the tokens that processes hold by the time at which they expire
 // (docs/protocol.md sections 3.4 and 6.8).
 //
-// Slice s covers [s*width, (s+1)*width) and is forgotten as a whole when it ends. It is stored in held[s mod
-// 8]. All times are the bucket's running time. Widths are powers of two, so every slice lies within one slice
-// of any larger width, and ends where a slice of any smaller width ends.
+// Slice s covers [s*width, (s+1)*width) and is forgotten as a whole when it ends. Slice s is stored in held[s
+// mod 8]. All times are the bucket's running time. Widths are powers of two, so every slice lies within one
+// slice of any larger width, and ends where a slice of any smaller width ends.
 type ring struct {
-	width   int64 // at least T/7, or wider while older entries need it
-	base    int64 // the present slice; all lower ones are forgotten
+	width   int64 // at least T/7; more while older entries need a wider slice
+	base    int64 // the present slice; all lower slices are forgotten
 	movedAt int64 // when the width last changed
 	held    [ringSlices]int64
 	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
@@ -48,7 +48,7 @@ func sum(slices [ringSlices]int64) int64 {
 	return total
 }
 
-// add changes the tokens and the weight in slice s, which must be live.
+// add adds tokens and weight to slice s, which must be live.
 func (r *ring) add(s, tokens, weight int64) {
 	r.held[s%ringSlices] += tokens
 	r.weight[s%ringSlices] += weight
@@ -63,8 +63,8 @@ func (r *ring) place(now, ttl int64) place {
 // slice returns the slice of an entry that locate has found.
 func (r *ring) slice(p place) int64 { return (p - 1) / r.width }
 
-// locate returns where p's entry is now, and whether it is still in the ring. A slice merged into a wider one
-// ends with the wider one. The entries of a halved slice keep its end: see fit.
+// locate returns the present place of the entry put at p, and whether the ring still has the entry. A slice
+// merged into a wider slice ends with the wider one. An entry of a halved slice keeps its end; see fit.
 func (r *ring) locate(p place) (place, bool) {
 	if p <= r.movedAt {
 		return 0, false
@@ -81,7 +81,7 @@ func (r *ring) expire() {
 
 func (r *ring) ends() int64 { return (r.base + 1) * r.width }
 
-// lastEnds returns when the last slice with an entry ends; 0 if there is none.
+// lastEnds returns when the last slice with an entry ends; 0 if no slice has an entry.
 func (r *ring) lastEnds() int64 {
 	last := int64(0)
 	for s := r.base; s < r.base+ringSlices; s++ {
@@ -92,8 +92,8 @@ func (r *ring) lastEnds() int64 {
 	return last
 }
 
-// fit adapts the width to a changed T. It grows at once. It is halved when no entry would end earlier than
-// before, and all entries of the last change have ended, so that those left have the present width.
+// fit adapts the width to a changed T. The width grows at once. The width is halved when no entry would end
+// earlier than before, and all entries older than the last change have ended.
 func (r *ring) fit(now, ttl int64) {
 	width := widthFor(ttl)
 	switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // settings has a Client's host and policy, the proposal of its process, and the configuration in force by the
-// last reply. All parts of the Client embed it.
+// last reply. All parts of a Client except holder embed settings.
 type settings struct {
 	host        Host
 	policy      *lease.Policy // may be shared
@@ -18,29 +18,29 @@ type settings struct {
 	random      uint64
 
 	own    *lease.Config // this process's proposal
-	config lease.Config  // configuration in force; if it is not own, with the TTL that it came with
+	config lease.Config  // configuration in force, with the TTL of the reply that first named it
 	target time.Duration // Target in force
-	rtt    time.Duration // 99th percentile, of the key's node
-	weight int64         // weight in the last call
-	change change        // change of the bucket other than by its calls
-	setTo  []lease.Limit // the limits in force since that change
-	// A configuration in a reply to a call sent before then may be this process's earlier one.
+	rtt    time.Duration // 99th percentile of the round trips to the key's node
+	weight int64         // this process's weight in the last call
+	change change        // whether the bucket was reset or reconfigured since the last reply
+	setTo  []lease.Limit // the limits in force since the bucket was reset or reconfigured
+	// The reply to a call sent before conflictsFrom may name this process's earlier proposal.
 	conflictsFrom clock.Instant
 
 	holder *holder
-	heard  *Heard // the holder's last reply
+	heard  *Heard // the last reply to the holder
 }
 
-// change says whether the last reply still holds for the bucket.
+// change says whether the last reply still describes the bucket.
 type change int8
 
 const (
 	unchanged change = iota
 	outdated         // limits were set, or the bucket was reset, since the last call was executed
-	overtaken        // the same while a call was open: its reply may be outdated too
+	overtaken        // outdated, and a call was open whose reply may be outdated too
 )
 
-// adopt puts another configuration in force.
+// adopt puts another configuration into force.
 func (s *settings) adopt(in lease.Config) {
 	s.config, s.target = in, in.Target
 	s.heard.limits = in.Limits
@@ -58,18 +58,18 @@ func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 		own.Version = in.Version
 	}
 	s.heard.conflict = in.Version == own.Version && !equal(&in, &own) && sent >= s.conflictsFrom
-	// An explicit TTL bounds the leases.
+	// An explicit Policy.TTL bounds the time of leases.
 	s.target = max(g.Target, s.config.Target)
 	if s.policy.TTL > 0 {
 		s.target = max(s.config.Target, min(s.target, s.config.TTL/2))
 	}
 }
 
-// large reports whether the Target in force is longer than the configured one, to save calls.
+// large reports whether the Target in force is longer than the configured one, as in a large fleet.
 func (s *settings) large() bool { return s.target > s.config.Target }
 
 // proposal returns the configuration that a call proposes (5.13), with a T that is long enough for the
-// present network (8.4): a client whose leases spend more than a quarter of their time in transit starves.
+// present network (8.4). A Client starves if its leases are in transit for more than a quarter of T.
 func (s *settings) proposal() lease.Config {
 	p := propose(s.own, &s.config, s.rtt)
 	if s.large() && s.policy.TTL == 0 {
@@ -78,10 +78,10 @@ func (s *settings) proposal() lease.Config {
 	return p
 }
 
-// outdated reports whether the bucket is known to have changed since the last reply.
+// outdated reports whether the bucket is known to have been reset or reconfigured since the last reply.
 func (s *settings) outdated() bool { return s.change != unchanged }
 
-// limitsNow returns the limits in force by the last reply, or those set since.
+// limitsNow returns the limits set since the last reply or, if none were set, the limits of that reply.
 func (s *settings) limitsNow() []lease.Limit {
 	if s.outdated() {
 		return s.setTo
@@ -100,7 +100,7 @@ func (s *settings) alone() bool { return s.heard.replied && s.heard.active <= s.
 // burst returns the part of l's burst that this process can be granted.
 func (s *settings) burst(l lease.Limit) int64 { return grantable(l, s.policy.Headroom) }
 
-// perTarget returns R*Target of the tightest limit, at least 1.
+// perTarget returns how many tokens the tightest limit refills in a Target, at least 1.
 func (s *settings) perTarget() float64 {
 	n := math.Inf(1)
 	for _, l := range s.config.Limits {
@@ -109,31 +109,31 @@ func (s *settings) perTarget() float64 {
 	return max(n, 1)
 }
 
-// cramped reports whether most of some burst would be in transit (8.6).
+// cramped reports whether the burst of a limit is too small for its rate and the round trip (8.6).
 func (s *settings) cramped() bool { return crampedBy(s.policy, &s.config, s.rtt) }
 
 // next returns a random number.
 func (s *settings) next() uint64 { return splitmix(&s.random) }
 
-// Host is the user of a Client. A Client calls these methods within its own: they must not call back.
+// Host is the user of a Client. A Client calls its Host within its own methods: a Host must not call back.
 type Host interface {
 	// Now reads the clock. A check whether a token may still be spent (Policy.StrictExpiry) or put back into
 	// the pool needs the present time.
 	Now() clock.Instant
-	// Wake asks for a Tick soon; urgent reports that a request waits for it.
+	// Wake asks for a Tick soon; urgent means that a request waits.
 	Wake(urgent bool)
-	// DeniesOne reports that requests for one token are denied until then, when Reopen is due; 0 ends that.
+	// DeniesOne reports that requests for one token are denied until Reopen is due; 0 ends the denial.
 	DeniesOne(until clock.Instant)
 	// Handed reports that the waiting request w has been given n tokens.
 	Handed(w *Waiter, n int64, from Origin)
-	// Passed reports that n tokens drawn for w, and given to it, now belong to to.
+	// Passed reports that n tokens that were drawn for w and given to w now belong to the request to.
 	Passed(w, to *Waiter, n int64)
 	// Forfeited reports that the tokens given to w so far are lost.
 	Forfeited(w *Waiter)
-	// Settled ends w's wait. The user may reuse w.
+	// Settled reports that w waits no longer, with the answer d. The user may reuse w.
 	Settled(w *Waiter, d Decision)
-	// Breaker returns the Breaker of the key's present node. Several keys share it.
+	// Breaker returns the Breaker of the key's present node, which all keys on the node share.
 	Breaker() *Breaker
-	// NewID returns another instance id, because another process uses the present one.
+	// NewID returns a new instance id, because another process uses the present one.
 	NewID() string
 }

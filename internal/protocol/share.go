@@ -11,31 +11,31 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// share is a process's part of a bucket that it cannot reach: docs/protocol.md section 8.14. For a token
-// bucket it stores when the bucket would have been empty if it had filled at its rate ever since: that
-// instant is the same for every part of it, so neither a seed nor a change of weights needs a conversion.
-// Rounding lowers the share. A share is small, because every request of a flood may come with another key.
-// The zero value is full.
+// share is the local share: a process's part of a bucket out of reach (docs/protocol.md section 8.14). For a
+// token bucket, share stores when the bucket would have been empty if it had refilled at its rate ever since.
+// Every part of a bucket would be empty at the same time, so neither a reply nor a change of weights needs a
+// conversion. Rounding lowers the share. A share is small, because every request of a flood may name another
+// key. The zero share is full.
 type share struct {
-	emptyAt [lease.LimitsMax]clock.Instant // one per token bucket; 0 for a full one
-	windows *[lease.LimitsMax]*window      // charges of this part; nil for none
+	emptyAt [lease.LimitsMax]clock.Instant // one time per token bucket; 0 for a full share
+	windows *[lease.LimitsMax]*window      // charges of the share's windows; nil for none
 }
 
-// seeded is the share of a Client.
+// seeded is the local share of a Client.
 type seeded struct {
 	share
 	limits []lease.Limit // the limits of the share; nil before the first use
-	reply  clock.Instant // time of the last reply in the share; 0 for none
+	reply  clock.Instant // time of the last reply that lowered the share; 0 for none
 }
 
-// part is a process's part of a bucket, less its headroom.
+// part is a process's part of a bucket, less the process's headroom.
 type part struct {
 	limits         []lease.Limit
 	weight, active int64
 	headroom       float64
 }
 
-// of returns this part of n tokens, rounded down.
+// of returns the process's part of n tokens, rounded down.
 func (p part) of(n int64) int64 {
 	if p.weight >= p.active {
 		return n
@@ -43,8 +43,8 @@ func (p part) of(n int64) int64 {
 	return exact.MulDiv(p.weight, n, p.active)
 }
 
-// burst returns this part of the burst of l. For a token bucket it is at least 1. The parts of a window add
-// up to no more than the window.
+// burst returns the process's part of the burst of l, at least 1 for a token bucket. The parts of a window
+// add up to no more than the window.
 func (p part) burst(l lease.Limit) int64 {
 	n := p.of(grantable(l, p.headroom))
 	if l.Windowed() {
@@ -53,7 +53,7 @@ func (p part) burst(l lease.Limit) int64 {
 	return max(1, n)
 }
 
-// most returns the most tokens that this part can ever have.
+// most returns the most tokens that the process's part can ever have.
 func (p part) most() int64 {
 	most := int64(exact.MaxUnits)
 	for _, l := range p.limits {
@@ -62,13 +62,13 @@ func (p part) most() int64 {
 	return most
 }
 
-// perToken returns the time in which this part of l makes a token, rounded up.
+// perToken returns the time in which the process's part of l refills one token, rounded up.
 func (p part) perToken(l lease.Limit) time.Duration {
 	d := float64(l.Per) * float64(p.active) / (float64(l.Tokens) * float64(p.weight))
 	return time.Duration(min(math.Ceil(d), 1<<62))
 }
 
-// cost returns the time in which this part of l makes n tokens.
+// cost returns the time in which the process's part of l refills n tokens.
 func (p part) cost(l lease.Limit, n int64) time.Duration {
 	hi, d := bits.Mul64(uint64(n), uint64(p.perToken(l)))
 	if hi > 0 {
@@ -77,14 +77,14 @@ func (p part) cost(l lease.Limit, n int64) time.Duration {
 	return time.Duration(min(d, 1<<62))
 }
 
-// worth returns the time in which the bucket of l makes n tokens, rounded down. A debt is negative.
+// worth returns the time in which l refills n tokens, rounded down; the time of a debt is negative.
 func worth(l lease.Limit, n int64) time.Duration {
 	d := float64(n) * float64(l.Per) / float64(l.Tokens)
 	return time.Duration(max(-1<<62, min(math.Floor(d), 1<<62)))
 }
 
-// follow switches s to the limits of p. A limit that s had keeps its spending. A new limit starts full, or
-// used up if usedUp.
+// follow switches s to the limits of p. A limit that s has already keeps its spending. A new limit starts
+// full, or used up if usedUp is set.
 func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	was := *s
 	*s = seeded{limits: p.limits}
@@ -100,8 +100,8 @@ func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	}
 }
 
-// window returns window k, advanced to now. It slides even for a calendar: the process does not know the
-// server's clock.
+// window returns the window of limit k, advanced to now. A calendar slides here too, because the process does
+// not know the server's clock.
 func (s *share) window(now clock.Instant, k int, p part) *window {
 	if s.windows == nil {
 		s.windows = new([lease.LimitsMax]*window)
@@ -138,7 +138,7 @@ func (s *share) has(now clock.Instant, k int, p part) int64 {
 	}
 }
 
-// charge takes n tokens of limit k, even if there are fewer.
+// charge takes n tokens of limit k; a token bucket with fewer becomes empty.
 func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	if l := p.limits[k]; l.Windowed() {
 		s.window(now, k, p).charge(int64(now)/1000, n)
@@ -147,7 +147,7 @@ func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	}
 }
 
-// take takes up to n tokens, or none if there are fewer than least.
+// take takes up to n tokens, or none if the share has fewer than least.
 func (s *share) take(now clock.Instant, p part, least, n int64) int64 {
 	for k := range p.limits {
 		n = min(n, s.has(now, k, p))
@@ -161,7 +161,7 @@ func (s *share) take(now clock.Instant, p part, least, n int64) int64 {
 	return n
 }
 
-// at returns when s has n tokens of limit k; n is at most the burst of p.
+// at returns when s has n tokens of limit k; n must not exceed the burst of p.
 func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	l := p.limits[k]
 	if l.Windowed() {
@@ -171,21 +171,21 @@ func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	return s.empty(now, k, p).Add(p.cost(l, n))
 }
 
-// Unheard decides, while the node of a key is away, for a key without any reply and without a Client:
-// docs/protocol.md section 8.14. The zero value has a full share.
+// Unheard decides for a key that has had no reply and has no Client, while the key's node is away
+// (docs/protocol.md section 8.14). The zero Unheard has a full share.
 type Unheard struct {
 	share
 	debt int64 // admitted so far
 }
 
 // decides reports whether an Unheard can decide on the request a; otherwise a Client must. active is the
-// weight of all processes on the node by the last reply; 0 if the node has sent none.
+// weight of all processes on the node; 0 if the node has sent no reply.
 func (t *Terms) decides(active int64, a Ask) bool {
 	return a.Patience != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
 		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && a.Most(t.Most()) <= t.Most()
 }
 
-// Denies reports whether an Unheard denies every request: a StartEmpty bucket may be empty.
+// Denies reports whether an Unheard denies every request, as of a StartEmpty bucket, which may be empty.
 func (t *Terms) Denies(active int64) bool {
 	return active == 0 || t.Policy.Fallback == lease.FallbackDeny ||
 		SwitchOf(t.Proposed.Limits) == SwitchBlocked ||
@@ -201,7 +201,7 @@ func (t *Terms) part(active int64) part {
 	return part{t.Proposed.Limits, weight, max(active, weight), t.Policy.Headroom}
 }
 
-// take takes up to n tokens, or none if there are fewer than least.
+// take takes up to n tokens, or none if the share has fewer than least.
 func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64) int64 {
 	if now >= u.FullAt(t, active) {
 		*u = Unheard{}
@@ -218,8 +218,8 @@ func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64
 	return n
 }
 
-// owed returns the admitted tokens, dated by the cells of the longest window. Tokens that the window has
-// forgotten count as used a window ago.
+// owed returns the admitted tokens, dated by the cells of the longest window. Tokens that the window no
+// longer counts are dated one window length ago.
 func (u *Unheard) owed(now clock.Instant, limits []lease.Limit, d dating) (l lates) {
 	longest := -1
 	for k := range limits {
@@ -254,8 +254,8 @@ func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
 	return at
 }
 
-// Outlook returns the information about a request for n tokens that u admitted, or denied for a lack of
-// tokens. callTimeout is the retry time for a request that the share can never serve.
+// Outlook returns the Outlook of a request for n tokens that u admitted, or denied for a lack of tokens.
+// callTimeout is the retry time for a request that the share can never serve.
 func (u *Unheard) Outlook(
 	now clock.Instant, n int64, t *Terms, active int64, callTimeout time.Duration,
 ) Outlook {
@@ -279,5 +279,5 @@ func (u *Unheard) Outlook(
 	return o
 }
 
-// fallbackPause is the least time between two looks at the local share for requests that wait for it.
+// fallbackPause is the least time between two checks of the local share for requests in line.
 const fallbackPause = time.Millisecond

@@ -11,36 +11,36 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// sizer decides how much to ask for, and when to report or give back (8.1, 8.5 to 8.10).
+// sizer decides how many tokens to ask for, and when to report or give tokens back (8.1, 8.5 to 8.10).
 type sizer struct {
 	*settings
 	demand demand
 	missed int64         // tokens of requests that came to Decide
-	stock  int64         // tokens in the bucket and leased, by the last reply
-	lasts  time.Duration // how long the level lasts from that reply on; see gauge
-	leased int64         // held after the last reply
+	stock  int64         // tokens in the bucket and in leases, by the last reply
+	lasts  time.Duration // how long the level lasts from the last reply on; see gauge
+	leased int64         // tokens held after the last reply
 
 	seenAtReply  int64 // attempts at the last reply
 	seenAtReview int64 // attempts at the last review of a spent lease
-	missedAtAsk  int64 // lacked at the last Build: more than that is new demand
+	missedAtAsk  int64 // lacked() at the last Build; any increase is new demand
 
 	reviewAt  clock.Instant // when to check next whether more is held than needed
 	reviewing bool          // reviewAt has passed
-	staleAt   clock.Instant // the bucket is full by then, unless a report tells it of spending
+	staleAt   clock.Instant // when the bucket is full if no report of spending arrives
 }
 
-// lastsAlways is the duration of a level that does not fall.
+// lastsAlways is the value of lasts for a level that does not fall.
 const lastsAlways = time.Duration(math.MaxInt64)
 
-// lacked returns the tokens that requests did not find in the pool.
+// lacked returns the number of tokens that requests did not find in the pool.
 func (s *sizer) lacked() int64 { return s.missed + s.holder.Pool.Missed() }
 
-// size returns how much to ask for (8.6 to 8.8): the tokens requested or, on a key that is not slow, the need
-// of the next Target if that is more. A grant of fewer than need tokens would serve no waiting request.
+// size returns how many tokens to ask for (8.6 to 8.8): those requested or, on a key that is not slow, the
+// need of the next Target if that is more. A grant of fewer than need tokens would serve no waiting request.
 func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int64) {
 	asked := n.waiting + n.refused
 	if n.refused > 0 && s.cramped() {
-		// Nothing is leased ahead, and no request waits: expect as many refused requests to ask again.
+		// Ask for as many tokens as were refused: nothing is leased ahead, and refused requests may retry.
 		asked = max(asked, min(s.lacked()-s.missedAtAsk, s.ceiling()))
 	}
 	want = asked
@@ -55,10 +55,10 @@ func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int6
 	return want, least, min(n.waiting, want)
 }
 
-// ahead returns the need of the next Target (8.7). If a request waits, the fast estimate of demand is a guess
-// from a few milliseconds, and asking for that much would take tokens from processes that ask at the same
-// moment. If the level will not last either, the last tokens of a burst would lie in leases of processes that
-// have been served.
+// ahead returns how many tokens the next Target needs (8.7). If a request waits, the fast mean of demand is a
+// guess from a few milliseconds, and a lease of that size would take tokens from processes that ask at the
+// same time. If the level falls too, the last tokens of a burst would stay in leases of processes that have
+// been served.
 func (s *sizer) ahead(held, waiting int64) int64 {
 	most := s.ceiling()
 	n := float64(most)
@@ -85,8 +85,8 @@ func (s *sizer) ahead(held, waiting int64) int64 {
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
 }
 
-// fleetPart limits the n tokens of a lease to this holder's part of what a large fleet may hold, but at least
-// the slow mean of its demand: the fast mean mostly shows a load that has just gone.
+// fleetPart limits the n tokens of a lease to this holder's part of the tokens for a large fleet, but at
+// least the slow mean of its demand: the fast mean mostly shows a load that has just ended.
 func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	if !s.large() {
 		return n
@@ -98,8 +98,8 @@ func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	return min(n, max(least, part/float64(max(s.heard.active, weight))))
 }
 
-// ceiling returns the most tokens to request in advance (8.8), a part of the burst, so that others get some.
-// If the level is below half a burst, a lease that is longer than needed takes from another process.
+// ceiling returns the most tokens to request in advance (8.8), a part of the burst, so that other processes
+// get some. Below half a burst, a lease that is longer than needed takes tokens from others.
 func (s *sizer) ceiling() int64 {
 	most := int64(pool.Most)
 	for k, l := range s.config.Limits {
@@ -115,9 +115,9 @@ func (s *sizer) ceiling() int64 {
 	return most
 }
 
-// portion returns the fewest tokens to give at once to a request that collects them. A bucket from which no
-// other process draws can keep the tokens until all are there. The level of a shared bucket hovers around its
-// set point (7.1). At times it reaches half of the set point, but hardly more.
+// portion returns the fewest tokens to grant at once to a request in line. A bucket from which no other
+// process draws can keep the tokens until it has enough for the request. The level of a shared bucket stays
+// around its set point (7.1), so that a request can at times get half of the set point, but hardly more.
 func (s *sizer) portion() int64 {
 	if s.alone() {
 		return exact.MaxUnits
@@ -130,14 +130,14 @@ func (s *sizer) portion() int64 {
 	return max(1, n)
 }
 
-// slow reports whether leasing ahead would only strand tokens (8.6). A lease of a single token saves no call,
-// and after it is spent the bucket does not refill it before the next call.
+// slow reports whether tokens leased ahead would mostly stay unused (8.6). A lease of one token saves no
+// call, and the bucket does not refill the spent token before the next call.
 func (s *sizer) slow() bool {
 	return s.cramped() || s.ceiling() < 2 ||
 		s.heard.replied && s.demand.rate()*(s.target+s.rtt).Seconds() < slowBelow
 }
 
-// watermark returns the spending of one round trip, with three standard deviations of room.
+// watermark returns the tokens that one round trip spends, plus three standard deviations and one token.
 func (s *sizer) watermark() float64 { return s.demand.expected(s.rtt) + 1 }
 
 func (s *sizer) arm() {
@@ -148,8 +148,8 @@ func (s *sizer) arm() {
 	s.holder.Pool.Arm(n)
 }
 
-// gauge sets how long the level lasts if the tokens in the bucket and leased keep falling as they have since
-// the reply before, at the running time before (8.7).
+// gauge sets how long the level lasts if the tokens in bucket and leases keep falling as they did since the
+// previous reply, which had the running time before (8.7).
 func (s *sizer) gauge(g *lease.Grant, before int64) {
 	level := max(0, s.heard.level())
 	stock := level + g.Ledger
@@ -160,31 +160,31 @@ func (s *sizer) gauge(g *lease.Grant, before int64) {
 	}
 }
 
-// hear processes the reply g. before is the running time of the reply before.
+// hear processes the reply g. before is the running time of the previous reply.
 func (s *sizer) hear(now clock.Instant, g *lease.Grant, before int64) {
 	s.seenAtReply = s.demand.seen
 	s.leased = s.holder.Pool.Held()
 	s.gauge(g, before)
 	s.staleAt = s.fullAt(g)
-	// If far too much is held, calls before the review must not postpone it again and again.
+	// If far too many tokens are held, calls before the review must not postpone it again and again.
 	if now >= s.reviewAt || s.leased <= 2*s.keep() {
 		s.reviewAt = now.Add(s.reviewIn())
 	}
 }
 
-// reports reports whether a call that nothing else makes due should report spending or give tokens back.
+// reports reports whether a call that no request needs should report spending or give tokens back.
 func (s *sizer) reports(now clock.Instant) bool {
 	held := s.holder.Pool.Held()
 	return s.heard.replied && now >= s.reviewAt && (held == 0 || s.excess(held) > 0)
 }
 
 // owes reports whether the next call must carry late tokens, or the report of a lease that was spent to the
-// last token: the bucket still counts that as held.
+// last token: the bucket still counts the spent tokens as held.
 func (s *sizer) owes() bool {
 	return s.holder.owes() || s.leased > 0 && s.heard.replied && s.holder.Pool.Held() == 0
 }
 
-// reviewSpent postpones the report of a spent lease while requests come, which make calls anyway.
+// reviewSpent postpones the report of a spent lease while requests arrive, because requests cause calls.
 func (s *sizer) reviewSpent(now clock.Instant) {
 	if s.owes() && !s.holder.owes() && now >= s.reviewAt && s.seenAtReview != s.demand.seen {
 		s.seenAtReview, s.reviewAt = s.demand.seen, now.Add(s.heard.ttl/2)
@@ -192,7 +192,7 @@ func (s *sizer) reviewSpent(now clock.Instant) {
 }
 
 // reviewIn returns how long after a reply to check whether more is held than needed. In a large fleet a call
-// costs more than an idle token, so the check comes just before the bucket forgets the lease.
+// costs more than an unused token, so the check comes just before the bucket forgets the lease.
 func (s *sizer) reviewIn() time.Duration {
 	if s.large() {
 		return s.heard.ttl / 4 * 3
@@ -200,7 +200,7 @@ func (s *sizer) reviewIn() time.Duration {
 	return s.target
 }
 
-// renewal is the part of due for a lease that covers all requests (8.9).
+// renewal decides for due whether to call although the lease covers all requests (8.9).
 func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool, clock.Instant) {
 	if s.reviewing && s.excess(held) > 0 {
 		return true, now
@@ -210,7 +210,7 @@ func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool
 	} else if s.isLarge(s.leased - held) {
 		perTarget := s.demand.rate() * s.target.Seconds()
 		if s.reviewing || slides(s.config.Limits) || perTarget > s.perTarget() {
-			// A bucket that will be empty is worth a call per Target.
+			// Demand above the rate empties the bucket: then a report per Target is worth a call.
 			return true, now
 		}
 	}
@@ -228,7 +228,7 @@ func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool
 func (s *sizer) all() int64 { return s.holder.Pool.Capacity() + s.config.Overcommit }
 
 // isLarge reports whether n spent tokens are worth a report, because a full bucket that counts them as held
-// may not refill. A window counts each token from its report on.
+// may not refill. A sliding window counts a spent token from its report on, so each is worth a report.
 func (s *sizer) isLarge(n int64) bool {
 	if slides(s.config.Limits) {
 		return n > 0
@@ -236,8 +236,8 @@ func (s *sizer) isLarge(n int64) bool {
 	return float64(n) >= min(float64(s.all())/16, s.perTarget())
 }
 
-// excess returns how much of a holding to give back, a Target after the last reply (8.10). While no other
-// process is short it must exceed the need itself, so that ordinary fluctuation makes no calls.
+// excess returns how many of the held tokens to give back, a Target after the last reply (8.10). While no
+// other process is short, the excess must be more than the need, so that fluctuation causes no calls.
 func (s *sizer) excess(held int64) int64 {
 	if s.demand.seen == s.seenAtReply {
 		return held
@@ -248,13 +248,13 @@ func (s *sizer) excess(held int64) int64 {
 	return 0
 }
 
-// keep returns the tokens needed until a Target from now, with the watermark for the way of the call.
+// keep returns the tokens needed for a Target and a round trip, plus the watermark.
 func (s *sizer) keep() int64 {
 	return int64(math.Ceil(s.demand.expected(s.target+s.rtt) + s.watermark()))
 }
 
 // fullAt returns when the bucket will be full without further calls, but at least half a Target after the
-// call was sent. From then on the bucket cannot refill spent tokens before they are reported.
+// call was sent. A full bucket cannot refill spent tokens before they are reported.
 func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
@@ -264,25 +264,25 @@ func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 	return at
 }
 
-// reportIn returns how long a report of spent tokens may wait. missing is how many tokens the bucket lacks.
+// reportIn returns how long a report of spent tokens may wait if the bucket lacks missing tokens.
 func reportIn(l lease.Limit, missing float64) time.Duration {
 	switch l.Kind {
 	case lease.KindSliding:
-		return l.Per / 128 // spending counts for a window from its report on
+		return l.Per / 128 // a token counts for a window length from its report on
 	case lease.KindCalendar:
 		return exact.MaxTime
 	}
-	// When the bucket is full, it cannot refill spent tokens before they are reported.
+	// A full bucket cannot refill spent tokens before they are reported.
 	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
 }
 
-// slides reports whether one of limits is a sliding window: a lease then follows the mean demand.
+// slides reports whether one of limits is a sliding window, whose leases follow the mean demand.
 func slides(limits []lease.Limit) bool {
 	return slices.ContainsFunc(limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
 }
 
 type needs struct {
 	waiting int64 // tokens that queued requests lack beyond the holding
-	refused int64 // the largest n refused without queueing since the last call
+	refused int64 // tokens of the largest request refused without queueing since the last call
 	closing bool  // give everything back
 }

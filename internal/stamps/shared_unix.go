@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slack is the largest difference between a reading and the true time, without rounding.
+// slack is the largest difference between a clock reading and the true time in ns, without rounding.
 const slack = 0
 
 // clock reads CLOCK_MONOTONIC, which all processes of a machine share, in nanoseconds rounded down.

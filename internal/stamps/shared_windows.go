@@ -10,16 +10,16 @@ import (
 )
 
 // The clock is the performance counter. Microsoft's page "Acquiring high-resolution time stamps" says that
-// its readings are consistent across all processors, threads and processes, and that its frequency is fixed
-// at boot. It also says that readings of different threads that are one tick apart may have either order.
-// https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
+// the counter's readings are consistent across all processors, threads and processes, and that its frequency
+// is fixed at boot. The page also says that readings of different threads that are one tick apart may have
+// either order. https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
 var (
 	kernel32  = windows.NewLazySystemDLL("kernel32.dll")
 	counter   = kernel32.NewProc("QueryPerformanceCounter")
 	frequency = query(kernel32.NewProc("QueryPerformanceFrequency"))
 
-	// slack is the largest difference between a reading and the true time, without rounding: one tick between
-	// threads, and one that has begun.
+	// slack is the largest difference between a clock reading and the true time in ns, without rounding: one
+	// tick between threads, and one tick that has begun.
 	slack = int64(2*second/frequency) + 1
 )
 
@@ -40,8 +40,8 @@ func clock() int64 {
 	return int64(ns)
 }
 
-// grow extends the empty file f to size bytes. On a file system with sparse files they take no disk space
-// until they are written.
+// grow extends the empty file f to size bytes. On a file system with sparse files, the new bytes take no disk
+// space until they are written.
 func grow(f *os.File, size int64) error {
 	var n uint32
 	_ = windows.DeviceIoControl(windows.Handle(f.Fd()), windows.FSCTL_SET_SPARSE, nil, 0, nil, 0, &n, nil)
@@ -63,7 +63,7 @@ func mapShared(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("MapViewOfFile", err)
 	}
-	// vet reports a conversion of a uintptr as an address that the collector may move.
+	// The indirection is for vet, which reports a conversion of a uintptr to a pointer.
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&view)), size), nil
 }
 

@@ -1,11 +1,11 @@
 // Package stamps lets processes record which tokens they admitted, and when, even if they are killed.
 //
-// A parent Creates a [File] for each child, and the child Opens it. Each admission is a [File.Append] of two
-// moments that certainly enclose it, from [Now] and [After]. The file is mapped into shared memory: an Append
-// is a few stores and no system call, and a kill loses nothing that is already in the system's page cache.
-// The parent may read and audit the file at any time, even while the child writes.
+// A parent calls [Create] for each child, and the child calls [Open]. The child calls [File.Append] with two
+// moments that certainly enclose an admission, from [Now] and [After]. The file is mapped into shared memory:
+// an Append is a few stores and no system call, and a kill loses nothing that is already in the system's page
+// cache. The parent may read and audit the file at any time, even while the child writes.
 //
-// It runs on Unix and on Windows.
+// Package stamps runs on Unix and on Windows.
 package stamps
 
 import (
@@ -23,22 +23,22 @@ import (
 // processes of one machine share.
 func Now() int64 { return clock() - slack }
 
-// After returns a moment that is not earlier than the call, by the same clock.
+// After returns a moment that is not earlier than the call, by the clock of Now.
 func After() int64 { return clock() + 1 + slack }
 
 // A File is a fixed number of slots for admissions and two counters, in memory shared by every process that
-// has it open. Any number of goroutines and processes may call all methods except Close at once. The zero
-// File is not usable.
+// has the file open. Any number of goroutines and processes may call all methods except Close concurrently.
+// The zero File is not usable.
 type File struct {
 	mem   []byte
 	head  *header
 	slots []record
 }
 
-// header is at the start of the file. Counters that different goroutines change have separate cache lines;
-// 128 bytes suit processors that fetch lines in pairs.
+// header is at the start of the file. Each counter has cache lines of its own: 128 bytes, for processors that
+// fetch lines in pairs.
 type header struct {
-	reserved   atomic.Int64 // slots reserved; the part above the file's capacity was refused
+	reserved   atomic.Int64 // number of slots reserved; those above the file's capacity were refused
 	_          [120]byte
 	offered    atomic.Int64
 	_          [120]byte
@@ -46,8 +46,8 @@ type header struct {
 	_          [120]byte
 }
 
-// record is one slot. A store of after publishes the slot; until then after is 0 and the slot reads as empty.
-// before is written once, before that store, and read only after it.
+// record is one slot of a File. A store to after publishes the slot; until then after is 0 and the slot reads
+// as empty. The field before is written once, ahead of after, and read only if after is set.
 type record struct {
 	before int64
 	after  atomic.Int64
@@ -57,14 +57,14 @@ const (
 	recordSize = int(unsafe.Sizeof(record{}))
 	// The slots start on a page boundary for the usual page sizes (4, 16 KiB).
 	headerSize = 16 << 10
-	// An int cannot address a larger file.
+	// An int cannot address a file with more slots.
 	capacityMost = (math.MaxInt - headerSize) / recordSize
 )
 
 // Create makes the file at path, which must not exist, with room for capacity admissions, and maps it. The
-// file is sparse: it occupies at most 16 bytes per admission. If the file system is full, a store kills the
-// process with SIGBUS. The caller removes the file, on Windows after every process has closed it, elsewhere
-// at any time.
+// file is sparse: it occupies at most 16 bytes per admission. If the file system is full, a store into the
+// mapping kills the process with SIGBUS. The caller removes the file, on Windows after every process has
+// closed it, elsewhere at any time.
 func Create(path string, capacity int) (*File, error) {
 	if capacity < 1 || capacity > capacityMost {
 		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, capacityMost)
@@ -83,7 +83,7 @@ func Create(path string, capacity int) (*File, error) {
 	return nil, fmt.Errorf("stamps: %w", errors.Join(err, f.Close(), os.Remove(path)))
 }
 
-// Open maps a file that Create made in this or another process. All processes share its contents.
+// Open maps a file that Create made in this or another process. All processes share the file's contents.
 func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -119,22 +119,22 @@ func mapped(f *os.File, capacity int) (*File, error) {
 }
 
 // Close unmaps the file; its contents remain for other processes. No other call may be under way, and none
-// may follow except Close, which then does nothing. A process that ends need not call it.
+// may follow except Close, which then does nothing. A process that exits need not call Close.
 func (f *File) Close() error {
 	if f.mem == nil {
 		return nil
 	}
 	mem := f.mem
-	*f = File{} // a call after Close must meet nil, not an address that has been reused
+	*f = File{} // a call after Close must find nil, not an address that was reused
 	if err := unmap(mem); err != nil {
 		return fmt.Errorf("stamps: unmap: %w", err)
 	}
 	return nil
 }
 
-// Append records that one token was admitted at some moment in [before, after]; after must be positive. It
-// does not allocate. If no slot is left it only counts: see Overflowed. A process killed inside Append leaves
-// its slot empty, never half written, and so loses at most one admission per goroutine.
+// Append records that one token was admitted at some moment in [before, after]; after must be positive.
+// Append does not allocate. Without a free slot Append only counts; see Overflowed. A process killed inside
+// Append leaves its slot empty, never half written, and so loses at most one admission per goroutine.
 func (f *File) Append(before, after int64) {
 	if slot := f.reserve(); slot != nil {
 		slot.before = before
@@ -142,8 +142,8 @@ func (f *File) Append(before, after int64) {
 	}
 }
 
-// Put writes an admission to a slot that the caller numbers, for a single caller: a file has either Appends
-// or Puts. It ignores a slot out of range.
+// Put writes an admission to the slot with the given number. Puts are for a single caller, and a file has
+// either Appends or Puts. Put ignores a slot out of range.
 func (f *File) Put(slot int, before, after int64) {
 	if slot < len(f.slots) {
 		f.slots[slot].before = before
@@ -151,7 +151,7 @@ func (f *File) Put(slot int, before, after int64) {
 	}
 }
 
-// At returns the span that was Put in a slot; false for an empty slot.
+// At returns the span that Put wrote to a slot; false for an empty slot.
 func (f *File) At(slot int) (audit.Span, bool) {
 	if slot >= len(f.slots) {
 		return audit.Span{}, false
@@ -160,8 +160,8 @@ func (f *File) At(slot int) (audit.Span, bool) {
 	return audit.Span{Before: f.slots[slot].before, After: after, N: 1}, after != 0
 }
 
-// reserve takes the next slot, or nil if there is none. A count past the end is the lasting mark of an
-// overflow: a SIGKILL could prevent a flag from being set in a second step.
+// reserve returns the next slot, or nil if none is left. The counter alone records an overflow: a SIGKILL
+// could prevent a flag from being set in a second step.
 func (f *File) reserve() *record {
 	i := f.head.reserved.Add(1) - 1
 	if i >= int64(len(f.slots)) {
@@ -181,12 +181,12 @@ func (f *File) AppendSpans(dst []audit.Span) []audit.Span {
 	return dst
 }
 
-// Overflowed returns how many Appends of all processes found no slot. If it is not 0, the record has gaps,
-// and an audit that finds no excess proves nothing.
+// Overflowed returns how many Appends of all processes found no slot. If the result is not 0, the record has
+// gaps, and an audit that finds no excess proves nothing.
 func (f *File) Overflowed() int64 { return max(0, f.head.reserved.Load()-int64(len(f.slots))) }
 
-// Offered counts the requests of all processes, admitted or not.
+// Offered returns the counter of the requests of all processes, admitted or not.
 func (f *File) Offered() *atomic.Int64 { return &f.head.offered }
 
-// RoundTrips counts the round trips of all processes to the store.
+// RoundTrips returns the counter of the round trips of all processes to the store.
 func (f *File) RoundTrips() *atomic.Int64 { return &f.head.roundTrips }
