@@ -20,29 +20,29 @@ var ErrInvalidLimit = errors.New("lease: invalid limit")
 // Limit of another Kind admits at most Tokens in any window of Per, or in each period of Per.
 //
 // Most callers want PerSecond, PerMinute, PerHour or Every, with WithBurst if the burst differs from the
-// number of tokens; Sliding for "at most 100 in any minute"; Calendar for "1,000 a day". The zero value is
-// not a limit: Validate refuses it, so that a forgotten configuration never means "unlimited" or "nothing". A
-// Limit is a value; any goroutine may use a copy.
+// number of tokens; Sliding for "at most 100 in any minute"; Calendar for "1,000 a day". The zero Limit is
+// invalid, so that a forgotten configuration never means "unlimited" or "nothing". A Limit is a value; any
+// goroutine may use a copy.
 type Limit struct {
-	// Tokens per Per is the rate; at least 1.
+	// Tokens is the number of tokens per Per, at least 1.
 	Tokens int64
-	// Per is at least one microsecond, the resolution of the server's clock.
+	// Per is the time for Tokens, at least one microsecond, the resolution of the server's clock.
 	Per time.Duration
-	// Burst is the capacity in tokens. 0 means Tokens. A window has none.
+	// Burst is the capacity in tokens; 0 means Tokens. A window has no Burst.
 	Burst int64
 	// Kind is KindBucket (the zero value), KindSliding or KindCalendar.
 	Kind Kind
-	// Offset is when the periods of a calendar begin, after a multiple of Per since 1970 UTC.
+	// Offset is the time from a multiple of Per since 1970 UTC to the start of a calendar's period.
 	Offset time.Duration
 }
 
 // PerSecond returns a limit of n tokens per second with a burst of n. An idle key admits up to 2n in its
 // first second, the burst and the refill, and then n per second.
 //
-// If a partner allows n calls per second, use nine tenths of the rate, a burst of n/20 rounded down and
-// FallbackDeny, and StartEmpty if Redis may lose its data, such as PerSecond(90).WithBurst(5) for 100: calls
-// arrive less evenly than they leave. Sliding admits n in any window, but possibly all at once, and needs a
-// larger margin.
+// If a partner allows n calls per second, use nine tenths of that rate, a burst of n/20 rounded down and
+// FallbackDeny, such as PerSecond(90).WithBurst(5) for 100 calls: calls arrive less evenly than they are
+// sent. Add StartEmpty if Redis may lose its data. Sliding admits n tokens in any window, but possibly all at
+// once, and needs a larger margin.
 func PerSecond(n int64) Limit { return Limit{Tokens: n, Per: time.Second} }
 
 // PerMinute returns a limit of n tokens per minute with a burst of n.
@@ -61,16 +61,17 @@ func (l Limit) WithBurst(n int64) Limit {
 }
 
 // Blocked is the limit that admits nothing: it starts empty, even if other limits start full, and a token
-// takes 100 years. Its text is "blocked". While it is in force, neither a fallback nor a cold start admits
-// anything.
+// takes 100 years. The text of Blocked is "blocked". While Blocked is in force, no fallback or cold start
+// admits anything.
 var Blocked = Limit{Tokens: 1, Per: exact.MaxTime}
 
-// Unlimited is the limit that no load reaches: a hundred thousand tokens per microsecond. Its text is
-// "unlimited". While it is in force, no request is denied because the store is away. Like Blocked it must
-// stand alone, and it suspends the limits that it replaces: they refill as if nothing were used.
+// Unlimited is the limit that no load reaches: a hundred thousand tokens per microsecond. The text of
+// Unlimited is "unlimited". While Unlimited is in force, no request is denied because the store is away. Like
+// Blocked, Unlimited must be a key's only limit. Blocked and Unlimited suspend the limits that they replace,
+// which refill as if unused.
 var Unlimited = Limit{Tokens: 1e11, Per: time.Second, Burst: 1 << 38}
 
-// named has the limits whose text is a name.
+// named lists the limits whose text is a name.
 var named = []struct {
 	name  string
 	limit *Limit
@@ -89,8 +90,8 @@ func (l Limit) Rate() float64 {
 	return float64(l.Tokens) / float64(l.Per) * float64(time.Second)
 }
 
-// TimeToFull returns how long an empty bucket takes to fill, rounded up to a microsecond. It returns 0 for an
-// invalid limit.
+// TimeToFull returns how long an empty bucket takes to fill, rounded up to a microsecond. TimeToFull returns
+// 0 for an invalid limit.
 func (l Limit) TimeToFull() time.Duration {
 	if l.Validate() != nil {
 		return 0
@@ -102,7 +103,7 @@ func (l Limit) TimeToFull() time.Duration {
 	return s.TimeToFull()
 }
 
-// Validate reports every fault of l, each as a Violation that wraps ErrInvalidLimit. nil means that every
+// Validate reports every fault of l, each as a Violation that wraps ErrInvalidLimit. For a valid l every
 // level of the bucket is an exact number.
 func (l Limit) Validate() error { return l.validateWith(0) }
 
@@ -149,18 +150,18 @@ func (l Limit) validateWith(overcommit int64) error {
 	return v.Err()
 }
 
-// scale returns the scale of a token bucket, or why a bucket with that overcommit cannot hold l.
+// scale returns the scale of a token bucket with the given overcommit, or an error if no scale is exact.
 func (l Limit) scale(overcommit int64) (exact.Scale, error) {
 	return exact.NewScale(l.Tokens, l.Per, l.Capacity(), overcommit)
 }
 
-// held reports whether a bucket with that overcommit can hold l, which has no other fault.
+// held reports whether a bucket with the given overcommit can hold l exactly. l must have no other fault.
 func (l Limit) held(overcommit int64) bool {
 	_, err := l.scale(overcommit)
 	return err == nil
 }
 
-// overcommitMost returns the largest overcommit below bound with which a bucket can hold l; 0 is possible.
+// overcommitMost returns the largest overcommit below bound with which a bucket can hold l, or 0.
 func overcommitMost(l Limit, bound int64) int64 {
 	least, beyond := int64(0), bound
 	for beyond-least > 1 {
@@ -203,10 +204,10 @@ func (l Limit) Equal(o Limit) bool {
 		l.Offset == o.Offset
 }
 
-// MarshalText returns String.
+// MarshalText returns the text of String.
 func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText sets l by ParseLimit.
+// UnmarshalText sets l to the result of ParseLimit.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := ParseLimit(string(text))
 	if err == nil {
@@ -219,7 +220,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 // keeps the burst, then with a smaller burst.
 func nearest(l Limit, overcommit int64) (Limit, bool) {
 	overcommit = min(overcommit, l.Capacity())
-	// A rate in whole tokens per second has the smallest unit (at most 10^6 units a token).
+	// A rate in whole tokens per second needs the fewest units per token (at most 10^6).
 	for _, u := range perUnits {
 		per := u.length
 		tokens := math.Round(float64(l.Tokens) * (float64(per) / float64(l.Per)))
@@ -241,7 +242,7 @@ func nearest(l Limit, overcommit int64) (Limit, bool) {
 	return Limit{}, false
 }
 
-// perUnits has the periods that may stand without a number, shortest first, and their other names.
+// perUnits lists the periods that ParseLimit reads without a number, shortest first, with their other names.
 var perUnits = []struct {
 	name   string
 	length time.Duration
@@ -259,7 +260,7 @@ var perUnits = []struct {
 // "3/30d". PERIOD is one of us, ms, s (sec, second), m (min, minute), h (hr, hour), d (day), a whole number
 // of days such as 30d, or a duration for time.ParseDuration. "100 in 1m" is Sliding; "1000 each 24h" and
 // "1000 each 24h from 16h" are Calendar; "blocked" and "unlimited" are Blocked and Unlimited. The result is
-// valid: the error for an invalid limit wraps ErrInvalidLimit and names the nearest valid one.
+// valid: the error about an invalid limit wraps ErrInvalidLimit and names the nearest valid limit.
 func ParseLimit(s string) (Limit, error) {
 	for _, n := range named {
 		if strings.TrimSpace(s) == n.name {

@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// Kind is a kind of limit: which bound a Limit promises.
+// Kind selects the bound that a Limit promises.
 type Kind uint8
 
 const (
@@ -33,22 +33,22 @@ func nameOf(kind string, i int, names ...string) string {
 	return names[i]
 }
 
-// Sliding returns a limit of at most n tokens in any window of length w: docs/protocol.md section 3.10. Its
-// text is "100 in 1m". w is in whole microseconds, at least 1 ms and at most 50 years.
+// Sliding returns a limit of at most n tokens in any window of length w: docs/protocol.md section 3.10. The
+// limit of 100 tokens in one minute has the text "100 in 1m". w is in whole microseconds, 1 ms to 50 years.
 func Sliding(n int64, w time.Duration) Limit {
 	return Limit{Kind: KindSliding, Tokens: n, Per: w}
 }
 
 // Calendar returns a limit of at most n tokens in each period, by the server's clock. Periods begin at offset
 // plus multiples of period since 1970-01-01 00:00 UTC. For example, "1,000 a day from midnight in Beijing",
-// where midnight is 16:00 UTC, is Calendar(1000, 24*time.Hour, 16*time.Hour). Its text is "1000 each 24h from
-// 16h". A period has a fixed length, at least 1 ms and at most 50 years: months and daylight saving are not
-// supported.
+// where midnight is 16:00 UTC, is Calendar(1000, 24*time.Hour, 16*time.Hour), with the text "1000 each 24h
+// from 16h". A period has a fixed length, at least 1 ms and at most 50 years: months and daylight saving are
+// not supported.
 func Calendar(n int64, period, offset time.Duration) Limit {
 	return Limit{Kind: KindCalendar, Tokens: n, Per: period, Offset: offset}
 }
 
-// Windowed reports whether l counts tokens admitted within some time instead of keeping a level.
+// Windowed reports whether l is a window, which counts admitted tokens instead of keeping a level.
 func (l Limit) Windowed() bool { return l.Kind != KindBucket }
 
 // windowMax keeps the end of every window within the times that a bucket can count.
@@ -67,7 +67,7 @@ func (l Limit) validateWindow(v *violation.List, overcommit int64) {
 			windowMin, windowMax, name, near.Per)
 	}
 	if l.Burst != 0 && l.Burst != l.Tokens {
-		v.Add("Burst", l.Burst, "must be 0: a %s has none", name)
+		v.Add("Burst", l.Burst, "must be 0: a %s has no burst", name)
 	}
 	if l.Offset < 0 || l.Offset > 0 && l.Offset >= max(l.Per, windowMin) || l.Offset%time.Microsecond != 0 {
 		v.Add("Offset", l.Offset, "must be whole microseconds, 0 to below the period")
@@ -108,7 +108,7 @@ func shortDuration(d time.Duration) string {
 
 // errFixedLength rejects periods of varying length.
 var errFixedLength = errors.New("a period has a fixed length, such as 24h or 30d: months, years " +
-	"and daylight saving are not kept")
+	"and daylight saving are not supported")
 
 // parseWindow reads the words of "N in W", "N each PERIOD" or "N each PERIOD from OFFSET".
 func parseWindow(fields []string) (l Limit, err error) {
@@ -140,7 +140,7 @@ func parseLength(s string) (time.Duration, error) {
 	case "mo", "month", "months", "y", "year", "years", "M":
 		return 0, errFixedLength
 	}
-	if strings.Contains(s, "/") { // a time zone such as Europe/Berlin
+	if strings.Contains(s, "/") { // s names a time zone such as Europe/Berlin
 		return 0, errFixedLength
 	}
 	return parsePer(s)

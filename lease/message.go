@@ -11,7 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// LimitsMax is how many limits one key may have. A call costs the bucket a few operations per limit.
+// LimitsMax is the largest number of limits of one key. A call costs the bucket a few operations per limit.
 const LimitsMax = 4
 
 // ErrInvalidConfig is wrapped by every error about an invalid Config.
@@ -25,13 +25,13 @@ type Version struct {
 	Revision int64
 }
 
-// Config is stored with a bucket, so that all holders of a key use the same one. Policy.ConfigFor makes one.
-// It is a value, but copies share Limits, which must not be changed.
+// Config is stored with a bucket, so that all holders of a key use the same Config. Policy.ConfigFor makes a
+// Config. Copies of a Config share Limits, which must not be changed.
 type Config struct {
 	Limits     []Limit       // 1 to LimitsMax; a request must fit into all of them
 	Overcommit int64         // tokens by which level + ledger may exceed every Burst
 	TTL        time.Duration // T: how long a holding is valid without renewal
-	Target     time.Duration // how long one lease should last at the observed demand
+	Target     time.Duration // intended duration of one lease at the observed demand
 	StartEmpty bool          // a new bucket is empty, not full
 	// CallsPerSecond is the number of calls that all holders together should make; 0 means the default, or
 	// fewer if that costs no accuracy. See Policy.CallsPerSecond.
@@ -89,39 +89,39 @@ var (
 )
 
 // Request is one lease call for one key: the holder's report and its demand. All counts are tokens. A Client
-// builds it and never changes it: a retry carries the same content.
+// builds a Request and never changes it: a retry carries the same content.
 type Request struct {
 	Holder string // the instance id
-	Seq    int64  // rising; sending one closes all lower ones
-	Config Config // the holder's proposal; the stored one wins unless this one's Version is higher
+	Seq    int64  // rises; sending a Seq closes all lower ones
+	Config Config // the holder's proposal; the stored Config wins over an equal or lower Version
 
-	Remaining int64  // still held when the request was built
-	Returned  int64  // given back; no longer in the pool
-	Late      []Late // used or drawn earlier, at most LateMax of each kind; applied in this order
+	Remaining int64  // tokens still held when the request was built
+	Returned  int64  // tokens given back; no longer in the pool
+	Late      []Late // tokens used or drawn earlier, at most LateMax of each kind; applied in order
 	Want      int64
 	Need      int64 // a grant below Need is useless and becomes 0; at most Want
 	Waiting   int64 // part of Want for requests that already wait: admitted at the moment of the grant
 	Denied    int64 // tokens denied since the last report; informational
 	Weight    int64 // share of a contended rate, 1 or more
 	// Draw promises that the holder holds nothing, has no open call, returns nothing and wants exactly
-	// Waiting, and that Seq is never sent again. A bucket without leases serves such a call and keeps no
-	// record of the holder; see docs/protocol.md 4.1.
+	// Waiting, and that Seq is never sent again. A bucket without leases serves a draw and keeps no record of
+	// the holder; see docs/protocol.md 4.1.
 	Draw bool
 	// Headroom is the part of every burst, 0 to below 1, that a grant leaves in the bucket; see
 	// Policy.Headroom.
 	Headroom float64
 
-	// The last reply, which can prove to a bucket that it has lost its state; all 0 for none.
+	// The facts of the last reply, which can prove that a bucket has lost its state; all 0 before a reply.
 	Epoch    int64
 	Counter  int64
 	LeaseMax time.Duration // Grant.LeaseMax, or Grant.Frozen if that is longer
 	HeardAt  int64         // Grant.ServerTime
-	HeardAge time.Duration // age of the last reply at most, by the holder's clock
-	// HeardExpiry is Grant.Expiry: a bucket that is missing after that has expired and is not lost.
+	HeardAge time.Duration // largest possible age of the last reply, by the holder's clock
+	// HeardExpiry is Grant.Expiry: a bucket that is missing after that time has expired and is not lost.
 	HeardExpiry time.Duration
 }
 
-// Validate rejects a request that could mint tokens or break the arithmetic. The script checks the same.
+// Validate rejects a request that could create tokens or break the arithmetic. Scripts check the same.
 func (r *Request) Validate() error {
 	if r.Holder == "" {
 		return violation.New(ErrInvalidRequest, "Holder", "", "must not be empty")
@@ -159,7 +159,7 @@ func (r *Request) Validate() error {
 	return r.validateLate()
 }
 
-// validateLate is the part of Validate for Late.
+// validateLate validates the late entries.
 func (r *Request) validateLate() error {
 	entries := [lateKinds]int{}
 	for i, l := range r.Late {
@@ -182,26 +182,26 @@ func (r *Request) validateLate() error {
 }
 
 // Late reports tokens that a holder drew or used earlier: docs/protocol.md sections 5.8 and 5.10. A window
-// counts them at that time, or no longer.
+// counts late tokens at the time of their draw or use, if the window still covers that time.
 type Late struct {
 	Kind   LateKind
 	Tokens int64
 	// Drawn is Grant.Running of the oldest draw, for LateUnused and LateRefund.
 	Drawn int64
-	// Age is how long ago the latest token was used, at least, for LateDebt and LateCharge.
+	// Age is the least possible time since the latest use, for LateDebt and LateCharge.
 	Age time.Duration
 }
 
 // LateKind says why tokens are reported late.
 type LateKind int8
 
-// LateMax is how many entries of each kind a Request may have.
+// LateMax is the largest number of entries of each kind in a Request.
 const LateMax = 16
 
 // The kinds of Late.
 const (
 	LateUnused LateKind = iota // drawn for requests that were then not admitted
-	LateRefund                 // admitted but not used: a new permit at the moment of its credit
+	LateRefund                 // admitted but not used; credited when the bucket executes the call
 	LateDebt                   // admitted without tokens while the store was away; forgiven below level 0
 	LateCharge                 // used beyond the reservation; owed even if no level has the tokens
 	lateKinds
@@ -217,11 +217,11 @@ type Status struct {
 	Levels       [LimitsMax]int64
 	Next         [LimitsMax]time.Duration
 	Ledger       int64 // tokens held by processes, by their last reports
-	ActiveWeight int64 // sum of the weights of holders renewed within TTL; in a Grant with this one
+	ActiveWeight int64 // sum of the weights of holders that called within TTL; in a Grant with the caller's
 	ServerTime   int64 // microseconds since 1970 on the server
 }
 
-// Grant is the bucket's answer to one Request. The holder decides by its durations only.
+// Grant is the bucket's answer to one Request. The holder decides by the durations in a Grant only.
 type Grant struct {
 	Status
 	Seq     int64
@@ -230,14 +230,14 @@ type Grant struct {
 	// Void reports that the bucket does not know the holder's report: the holder burns everything held before
 	// this grant.
 	Void       bool
-	Delay      time.Duration // after a grant of less than Want: when the next call may bring more; otherwise 0
-	RetryAfter time.Duration // earliest time at which Need tokens (at least 1) can exist; 0 if they do
+	Delay      time.Duration // after a grant below Want: time until a call may get more; otherwise 0
+	RetryAfter time.Duration // time until Need tokens (at least 1) can exist; 0 if they exist
 	Contended  bool          // a holder asked for more than the level while others held tokens
 	Expiry     time.Duration // how long the bucket is remembered without a call
 	LeaseMax   time.Duration // longest remaining time of any lease of this bucket
 	Frozen     time.Duration // how long the freeze after a loss still lasts; 0 for none
 	Target     time.Duration // Target in force: Config.Target, or longer for the budget of Config.CallsPerSecond
-	Running    int64         // the bucket's running time at the draw; a retry gets the same
+	Running    int64         // the bucket's running time at the draw; a retry gets the same time
 }
 
 // State is the result of Store.Configure.
@@ -246,8 +246,8 @@ type State struct {
 	Exists  bool
 	Changed bool // the operation changed something
 	// Spent and Denied are the tokens admitted and denied since the bucket was created, as reported by
-	// processes. They are informational, and wrap to 0 after 2^52 - 1. Tokens that a request was granted and
-	// gave back, because it stopped waiting, stay in Spent.
+	// processes. Spent and Denied are informational, and wrap to 0 after 2^48 - 1. Tokens that a request was
+	// granted and gave back, because it stopped waiting, stay in Spent.
 	Spent  int64
 	Denied int64
 }
@@ -258,14 +258,14 @@ type Op int
 const (
 	// OpInspect only reads, and creates nothing.
 	OpInspect Op = iota
-	// OpSet stores Config.Limits with the next odd revision. Every holder follows with its next reply.
+	// OpSet stores Config.Limits with the next odd revision. Holders use them from their next reply on.
 	OpSet
 	// OpReset sets the level to that of a new bucket and keeps the configuration. Leased tokens stay leased.
 	OpReset
 	// OpReplace is OpSet followed by OpReset: no earlier use counts any more.
 	OpReplace
-	// OpClear takes limits back that were set: it stores Config.Limits, those that the program proposes, with
-	// the next even revision. It changes nothing where none are set.
+	// OpClear removes limits that were set: it stores Config.Limits, the limits that the program proposes,
+	// with the next even revision. OpClear changes nothing if no limits are set.
 	OpClear
 )
 

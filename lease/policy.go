@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// leaseMaxMost is above any Grant.LeaseMax, which is at most exact.MaxTTL and one slice of the ring. It
-	// keeps a buggy caller that reports a loss from freezing its bucket for years.
+	// leaseMaxMost is above any Grant.LeaseMax, which is at most exact.MaxTTL and one slice of the ring.
+	// leaseMaxMost keeps a buggy caller that reports a loss from freezing its bucket for years.
 	leaseMaxMost = 2 * exact.MaxTTL
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20
@@ -24,36 +24,35 @@ const (
 
 // Defaults of Policy and of the call timeout, with their reasons.
 const (
-	// defaultTarget costs ten lease calls per second and busy process, which Redis does not notice, and a
-	// process that stops loses at most a tenth of a second of the rate.
+	// defaultTarget lets a busy process make ten lease calls per second, a small load for Redis, and a
+	// process that stops lose at most the tokens of a tenth of a second.
 	defaultTarget = 100 * time.Millisecond
-	// DefaultCallTimeout is how long a request may wait for a lease. A healthy Redis answers in a hundredth
-	// of it.
+	// DefaultCallTimeout bounds a request's wait for a lease. A healthy Redis needs a hundredth of that time.
 	DefaultCallTimeout = 100 * time.Millisecond
-	// defaultCalls is a sixteenth of the calls that one Redis can answer. With a burst of a fifth of a
-	// second, a fleet of 200 can keep to it.
+	// defaultCalls is a sixteenth of the calls per second that one Redis can answer. With a burst of a fifth
+	// of a second of the rate, a fleet of 200 can keep to this number.
 	defaultCalls = 3_125
 )
 
 // Violation describes an invalid field. Path names the field ("Policy.TTL", "Limits[0].Burst"). Value is the
-// value found there, or nil if Want says everything. Want is the bound and the remedy. The errors of
-// Validate, here and in other packages, join Violations: errors.As with a *Violation finds the first, and
-// Unwrap() []error of the error returns all. Each wraps the sentinel of its package.
+// field's value, or nil if Want says everything. Want is the bound and the remedy. The errors of Validate,
+// here and in other packages, join Violations: errors.As with a *Violation finds the first Violation, and
+// Unwrap() []error of the error returns all. Each Violation wraps the sentinel of its package.
 type Violation = violation.Violation
 
 // ErrInvalidPolicy is wrapped by every error about an invalid Policy.
 var ErrInvalidPolicy = errors.New("lease: invalid policy")
 
-// ColdStart selects the answer before the first reply for a key. In an outage it applies only to a Limiter
-// that has had no reply for any key of the node; a Ping does not count as a reply. Other Limiters answer by
-// Fallback.
+// ColdStart selects the answer before the first reply for a key. In an outage ColdStart applies only to a
+// Limiter that has had no reply for any key of the node; a Ping does not count as a reply. Any other Limiter
+// answers by Policy.Fallback.
 type ColdStart int
 
 const (
-	// ColdStartDeny denies: no request is admitted without a grant of the bucket. It is the default, because
-	// it keeps the promise.
+	// ColdStartDeny denies: no request is admitted without a grant of the bucket. ColdStartDeny is the
+	// default, because it keeps to the limit.
 	ColdStartDeny ColdStart = iota
-	// ColdStartAllow admits and repays the tokens as debt with the first call.
+	// ColdStartAllow admits, and reports the tokens as debt with the first call.
 	ColdStartAllow
 )
 
@@ -64,84 +63,84 @@ type Fallback int
 
 const (
 	// FallbackLocalShare admits this process's part, by weight, of the tokens left at the last reply and of
-	// the rate. It is the default, because an outage of Redis should not become an outage of the service. All
-	// processes together may exceed the limit a little, mainly when Redis is back: docs/protocol.md section
-	// 1.
+	// the rate. FallbackLocalShare is the default, because an outage of Redis should not become an outage of
+	// the service. All processes together may exceed the limit a little, mainly when Redis answers again:
+	// docs/protocol.md section 1.
 	FallbackLocalShare Fallback = iota
-	// FallbackDeny denies: the bound holds through any outage. Use it for a limit in a contract with a third
-	// party.
+	// FallbackDeny denies: the bound holds through any outage. FallbackDeny suits a limit in a contract.
 	FallbackDeny
 	// FallbackAllowAll admits everything.
 	FallbackAllowAll
 )
 
-// Source says which knowledge a decision rests on.
+// Source names the knowledge by which a request was decided.
 type Source int
 
 const (
-	// SourceLocal: tokens that this process held, or the last reply of the bucket.
+	// SourceLocal means tokens that this process held, or the last reply of the bucket.
 	SourceLocal Source = iota
-	// SourceStore: the answer of a lease call made for this request.
+	// SourceStore means the answer to a lease call for this request.
 	SourceStore
-	// SourceFallback: Policy.Fallback or Policy.ColdStart, because the store did not answer.
+	// SourceFallback means Policy.Fallback or Policy.ColdStart, because the store did not answer.
 	SourceFallback
 )
 
 // String returns "local", "store" or "fallback".
 func (s Source) String() string { return nameOf("Source", int(s), "local", "store", "fallback") }
 
-// Policy tunes leasing. The zero value is a good default, and a zero field means its default. It is a value:
-// any goroutine may use a copy.
+// Policy tunes leasing. The zero Policy is a good default, and a zero field means its default. A Policy is a
+// value: any goroutine may use a copy.
 type Policy struct {
 	// Target is how long one lease should last at the observed demand; a process makes about 1/Target lease
-	// calls per second. 0 means 100 ms. It is reduced to Burst/(4*Rate) if the burst is smaller, as longer
-	// leases would lock the whole burst away. It grows to as much as 250 ms if more than nine processes share
-	// a key: see CallsPerSecond. An explicit Target is reduced to (Burst+Overcommit)/(4*Rate).
+	// calls per second. A Target of 0 means 100 ms, or Burst/(4*Rate) if that is less, because longer leases
+	// would hold the whole burst. A default Target grows to as much as 250 ms if more than nine processes
+	// share a key: see CallsPerSecond. An explicit Target is reduced to (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
-	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are lost for
-	// that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a renewal and its
-	// retry).
+	// TTL is the time for which a holding is valid without renewal. Tokens held by a process that dies are
+	// lost for a TTL. A TTL of 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a
+	// renewal and its retry).
 	TTL time.Duration
-	// MinBatch is the least number of tokens to ask for ahead. With more than 1, rarely used keys lease
-	// tokens too and make no draws. 0 means 1; more would strand tokens on keys that need few.
+	// MinBatch is the least number of tokens to ask for ahead. With a MinBatch above 1, rarely used keys
+	// lease tokens too and make no draws. A MinBatch of 0 means 1; more would strand tokens on rarely used
+	// keys.
 	MinBatch int64
-	// Overcommit is E: the extra tokens by which level and leases together may exceed Burst. 0 keeps the
-	// bound of one central bucket. If the burst is small compared with the tokens that all processes hold, an
-	// overcommit as large as the burst reduces false rejects; a larger one has no further effect. With a
-	// longer Target it saves lease calls.
+	// Overcommit is E: the extra tokens by which level and leases together may exceed Burst. An Overcommit of
+	// 0 keeps the bound of one central bucket. If the burst is small compared with the tokens that all
+	// processes hold, an overcommit as large as the burst reduces false rejects; a larger one has no further
+	// effect. With a longer Target an overcommit saves lease calls.
 	Overcommit int64
-	// Weight is this process's share under contention, relative to the others'. 0 means 1.
+	// Weight is this process's share under contention, relative to other weights. A Weight of 0 means 1.
 	Weight int64
 	// CallsPerSecond is how many lease calls per second all processes together should make for a key. If a
-	// fleet would make more with its Target, its leases last longer: for n processes at most n/(2n+40) of
-	// (Burst+Overcommit)/Rate, which is a quarter of it for 20 processes and nearly half for many. To keep to
-	// the budget, raise the Burst to about (2n+40)*Rate/CallsPerSecond. 0 means at most 3,125, a sixteenth of
-	// the calls that one Redis can answer. If neither this nor Target is set and no limit is a window, fleets
-	// of more than nine processes make fewer calls, as far as that costs no accuracy: with a burst of two
-	// seconds of the rate, two or three per second and process.
+	// fleet would make more calls with its Target, its leases last longer: for n processes at most n/(2n+40)
+	// of (Burst+Overcommit)/Rate, a quarter for 20 processes and nearly half for many. To keep to the budget,
+	// raise the Burst to about (2n+40)*Rate/CallsPerSecond. The default, 0, means at most 3,125, a sixteenth
+	// of the calls that one Redis can answer. If neither CallsPerSecond nor Target is set and no limit is a
+	// window, fleets of more than nine processes make fewer calls, as far as that costs no accuracy: with a
+	// burst of two seconds of the rate, two or three calls per second and process.
 	CallsPerSecond int64 `json:",omitzero"`
 	// ColdStart is the answer before the first reply for a key and, while the key's node is away, before any
-	// reply of the node. The zero value denies.
+	// reply of the node. The zero value is ColdStartDeny.
 	ColdStart ColdStart
-	// Fallback is the answer while the store is away. The zero value serves a local share.
+	// Fallback is the answer while the store is away. The zero value is FallbackLocalShare.
 	Fallback Fallback
 	// StartEmpty makes a new bucket start empty and live for 30 days. A lost bucket then admits no second
 	// burst, only the tokens that were leased.
 	StartEmpty bool
 	// StrictExpiry reads the monotonic clock on every take, so that a process that was stopped past its
-	// lease's deadline spends none of it. It costs a clock reading per decision, about 40 ns.
+	// lease's deadline spends none of that lease. StrictExpiry costs 40 ns per decision, for a clock reading.
 	StrictExpiry bool
-	// Headroom is the part of every burst, 0 to below 1, that this process leaves in the bucket: it is
-	// granted tokens only from the level above that, so that other processes go on when the bucket runs low.
-	// It only lowers grants. 0 leaves nothing. A request for more than the burst less the headroom exceeds
-	// the burst.
+	// Headroom is the part of every burst, 0 to below 1, that this process leaves in the bucket: the bucket
+	// grants it only tokens above that level, so that other processes still get tokens when the level is low.
+	// Headroom only lowers grants. A Headroom of 0 leaves nothing in the bucket. A request for more than the
+	// burst less the headroom exceeds the burst.
 	Headroom float64 `json:",omitzero"`
 	// MaxOvershoot bounds the tokens that one request may be charged beyond its reservation, in bursts of the
-	// key's smallest limit, so that a wrong number does not deny a key for years. 0 means 10; at most a
-	// million.
+	// key's smallest limit, so that a wrong number does not deny a key for years. MaxOvershoot is at most a
+	// million; 0 means 10.
 	MaxOvershoot int64 `json:",omitzero"`
-	// Shadow draws as usual but admits every request, and counts the tokens that would have been denied: it
-	// shows the effect of limits before they apply. Tokens admitted like this are no debt.
+	// Shadow draws as usual but admits every request, and counts the tokens that would have been denied, to
+	// show the effect of limits before they apply. Tokens that only Shadow admits are no debt.
 	Shadow bool `json:",omitzero"`
 }
 
@@ -223,7 +222,7 @@ func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Durati
 	}
 	calls := p.CallsPerSecond
 	if calls == 0 && p.Target != 0 {
-		calls = defaultCalls // an explicit Target becomes longer only for the budget
+		calls = defaultCalls // an explicit Target grows only for the call budget
 	}
 	return Config{
 		Limits: limits, Overcommit: p.Overcommit, StartEmpty: p.StartEmpty,

@@ -13,8 +13,8 @@ local function capacity(l, held)
   return tokens * l.unit
 end
 
--- dropFullRest drops the rest of a full limit. room is the number of missing units. If the rest is worth
--- them, they are added.
+-- dropFullRest sets the rest of a full limit to 0. room is the number of missing units. If the rest is worth
+-- room units, dropFullRest adds them.
 local function dropFullRest(l, room)
   if room <= 0 or room < l.step and room * l.tick <= l.step * l.rest then
     if room > 0 then l.level = l.level + room end
@@ -22,7 +22,7 @@ local function dropFullRest(l, room)
   end
 end
 
--- refill is step 2 for the time between `from` and `to`, in which the ledger does not change.
+-- refill executes step 2 for the time between `from` and `to`, in which the ledger is constant, held tokens.
 local function refill(c, from, to, held)
   if to <= from then return end
   for k = 1, c.n do
@@ -45,7 +45,7 @@ local function refill(c, from, to, held)
   end
 end
 
--- wait returns the time until limit l has n tokens, or its burst. Nothing refills during frost.
+-- wait returns the time until limit l has min(n, burst) tokens. frost is a time without refill.
 local function wait(l, n, frost)
   if l.kind then return l.wait(l, n, frost) end
   local missing = (n < l.burst and n or l.burst) * l.unit - l.level
@@ -71,7 +71,7 @@ local function seldom(capacity, dropFullRest)
   end
   rules.deepest = deepest
 
-  -- fillBy raises limit l by up to units, within its room. It returns whether the level rose.
+  -- fillBy adds up to `units` to limit l, within the limit's room, and returns whether the level rose.
   local function fillBy(l, units, held)
     local room = capacity(l, held)
     local raised = l.level + units > room and room or l.level + units
@@ -84,11 +84,11 @@ local function seldom(capacity, dropFullRest)
   -- back credits n tokens that a known call returned (step 6).
   function rules.back(l, n, held) fillBy(l, min(n, l.burst) * l.unit, held) end
 
-  -- late is step 6 for one late entry of the request. known means that credits count. It returns whether a
-  -- refund was credited.
+  -- late executes step 6 for one late entry of the request. Unused and refund count only if known. late
+  -- returns whether a refund was credited.
   function rules.late(l, kind, n, time, known, setAt, now, held)
     local units = min(n, l.burst) * l.unit
-    if kind == 0 and known and time > setAt and time <= now then -- credits the tokens less the refill since
+    if kind == 0 and known and time > setAt and time <= now then -- credit the tokens less the refill since
       local ticks = floor((now - time + l.tick - 1) / l.tick)
       if ticks < floor((units + l.step - 1) / l.step) then fillBy(l, units - ticks * l.step, held) end
     elseif kind == 1 and known then
@@ -102,8 +102,8 @@ local function seldom(capacity, dropFullRest)
     return false
   end
 
-  -- follow makes limit `to` continue limit `from` (section 6.11), with the tokens that fit. same means that
-  -- the limit has not changed. A debt stays; it is rounded up because the next step rounds down.
+  -- follow makes limit `to` continue limit `from` (section 6.11), with the tokens that fit. same says that
+  -- the limit has not changed. A negative level stays; it rounds down, so the amount that is owed rounds up.
   function rules.follow(to, from, same)
     if same then
       to.level, to.rest = max(from.level, 0 - deepest(to)), from.rest
@@ -113,7 +113,7 @@ local function seldom(capacity, dropFullRest)
     if from.burst > to.burst then level = min(level, to.burst * from.unit) end
     if to.full == 3153600000000000 then level = min(level, 0) end
     local whole = floor(level / from.unit)
-    -- part is floor(left * to.unit / from.unit), computed bit by bit so that no product passes 2^53.
+    -- part is floor(left * to.unit / from.unit), computed bit by bit so that no product exceeds 2^53.
     local left, part, over, y, bit = level - whole * from.unit, 0, 0, to.unit, 2^51
     while bit >= 1 do
       part, over = 2 * part, 2 * over

@@ -29,18 +29,18 @@ const (
 // Orders lists the valid orders.
 var Orders = []Order{BySpent, ByDenied, ByCalls, ByWaiting}
 
-// BusiestOptions select the keys that Store.Busiest reads, and bound its load and its memory. Its zero value
-// asks for the 20 keys that spend most.
+// BusiestOptions select the keys that Store.Busiest reads, and bound the load and the memory of a call. The
+// zero BusiestOptions ask for the 20 keys that spend most.
 type BusiestOptions struct {
 	Prefix   string        // prefix of the keys, such as "@login:" for the Limiter "login"; "" for all keys
 	By       Order         // "" means BySpent
 	Count    int           // number of keys to return; 0 means 20
-	Interval time.Duration // min time from the start of the first reading to that of the second; 0 means 2 s
-	// KeysPerSecond is the max number of Redis keys to look at per second, those of other programs included.
-	// 0 means 50,000; a negative number means no limit.
+	Interval time.Duration // min time between the starts of the two readings; 0 means 2 s
+	// KeysPerSecond is the max number of Redis keys to look at per second, including keys of other programs:
+	// 50,000 if 0, no limit if negative.
 	KeysPerSecond int
-	// KeysMax is the max number of buckets to count. Busiest keeps the name and about 130 bytes of each. 0
-	// means 1,000,000.
+	// KeysMax is the max number of buckets to count, 1,000,000 if 0. Busiest keeps the name of each bucket
+	// and about 130 bytes in memory.
 	KeysMax int
 }
 
@@ -49,18 +49,18 @@ type Busiest struct {
 	Keys       []KeyUse // at most Count, the busiest first
 	Read       int      // number of buckets read
 	LeftOut    int      // number of buckets that KeysMax left out
-	Unreadable int      // values under the Store's Prefix that are no bucket of this version
+	Unreadable int      // values under the Store's Prefix that this version cannot read
 }
 
 // KeyUse describes the use of one key between two readings.
 type KeyUse struct {
-	// Key is the stored key. hybrid stores key as "@" + Config.Name + ":" + key, and a long one by its hash,
-	// see lease.ShortKey. A method of a Limiter takes the key without that prefix, and never a hash.
+	// Key is the stored key. Package hybrid stores a key as "@" + Config.Name + ":" + key, and a long one by
+	// its hash, see lease.ShortKey. A method of a Limiter takes the key without "@name:", and never a hash.
 	Key string
-	// New says that the bucket has only one reading, or lost calls between the two. Its rates are 0.
+	// New reports that the bucket has only one reading, or lost calls between the two: all rates are 0.
 	New    bool
-	Limits []lease.Limit // limits in force; nil if the bucket has been forgotten
-	Levels []int64       // tokens in the bucket for each of Limits; negative in debt
+	Limits []lease.Limit // limits in force; nil if the bucket has expired
+	Levels []int64       // tokens in the bucket for each of Limits; negative if tokens are owed
 
 	Spent, Denied float64 // tokens per second, as processes have reported them
 	Calls         float64 // lease calls per second
@@ -68,14 +68,13 @@ type KeyUse struct {
 	Waiting       int64   // tokens for which requests wait
 }
 
-// Busiest reads the counters of all buckets twice, and returns the keys that did most between the two
-// readings.
+// Busiest reads the counters of all buckets twice, and returns the busiest keys between the two readings.
 //
 // Each reading looks at all keys of the server, by SCAN, and sends one GETRANGE of 79 bytes per bucket and
-// per lease, 512 in a pipeline. The keys returned cost one GET each. A million keys take 20 seconds
-// per reading at the default pace; rates are then averages over as long. Busiest writes nothing and runs no
-// script: a user with the permissions +@read and +time, or a replica, is enough. In a cluster it reads all
-// masters. It may miss a key that comes or goes meanwhile.
+// per lease, 512 in a pipeline. Each returned key costs one GET. At the default pace a million keys take 20
+// seconds per reading, and rates are averages over these 20 seconds. Busiest writes nothing and runs no
+// script: a user with the permissions +@read and +time, or a replica, is enough. In a cluster Busiest reads
+// all masters. Busiest may miss a key that is created or expires meanwhile.
 func (s *Store) Busiest(ctx context.Context, o BusiestOptions) (Busiest, error) {
 	o.By, o.Count = cmp.Or(o.By, BySpent), cmp.Or(o.Count, 20)
 	o.Interval, o.KeysMax = cmp.Or(o.Interval, 2*time.Second), cmp.Or(o.KeysMax, 1_000_000)
@@ -102,7 +101,6 @@ func (s *Store) Busiest(ctx context.Context, o BusiestOptions) (Busiest, error) 
 	return b, s.levels(ctx, b.Keys)
 }
 
-// uses counts the use of each key.
 type uses struct {
 	keysMax             int
 	keys                map[string]*use
@@ -110,7 +108,7 @@ type uses struct {
 	leftOut, unreadable int // numbers of keys in this pass
 }
 
-// use holds the last reading of one key, and the rates since the one before.
+// use holds the last reading of one key, and the rates since the reading before.
 type use struct {
 	at               time.Time
 	epoch            int64
@@ -118,14 +116,13 @@ type use struct {
 	rates            [3]float64 // per second
 	isNew            bool
 	pass             int // number of the pass with the last reading
-	summed           int // number of the pass with holders and waiting
+	summed           int // number of the pass that counted holders and waiting
 	holders, waiting int64
 }
 
-// counterEnd is the value at which a bucket's counters wrap to 0.
+// counterEnd is the modulus for differences of counters.
 const counterEnd = 1 << 52
 
-// take takes one reading of all keys.
 func (u *uses) take(ctx context.Context, pass int, w walk) error {
 	u.pass, u.leftOut, u.unreadable = pass, 0, 0
 	return w.all(ctx)
@@ -160,7 +157,8 @@ func (u *uses) add(r reading) {
 	}
 }
 
-// count sets the rates. Another epoch means another bucket, or one that has lost calls.
+// count sets the rates of a key from two readings. If the epoch has changed, the bucket is another one or has
+// lost calls.
 func (k *use) count(r reading) {
 	counts, seconds := [3]int64{r.spent, r.denied, r.counter}, r.at.Sub(k.at).Seconds()
 	k.isNew = k.pass == 0 || r.epoch != k.epoch || r.counter < k.counts[2] || seconds <= 0
@@ -173,7 +171,7 @@ func (k *use) count(r reading) {
 	k.at, k.epoch, k.counts = r.at, r.epoch, counts
 }
 
-// top returns the n keys with the most of the figure that by names.
+// top returns the n keys with the highest values of the figure that `by` names.
 func (u *uses) top(by Order, n int) []KeyUse {
 	all := make([]KeyUse, 0, len(u.keys))
 	for key, k := range u.keys {
@@ -190,7 +188,7 @@ func (u *uses) top(by Order, n int) []KeyUse {
 	return slices.Clone(all[:min(n, len(all))])
 }
 
-// levels reads the limits and levels of keys in one round trip, without those whose bucket has gone.
+// levels reads the limits and levels of keys in one pipeline. levels skips keys whose bucket has expired.
 func (s *Store) levels(ctx context.Context, keys []KeyUse) error {
 	texts := make([]*redis.StringCmd, len(keys))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -218,22 +216,23 @@ func (s *Store) levels(ctx context.Context, keys []KeyUse) error {
 
 // reading holds the counters of a bucket, or of one holder's record.
 type reading struct {
-	key    string    // or its hash, see lease.ShortKey
+	key    string    // the stored key, a long one as its hash
 	holder string    // holder of a record; "" for a bucket
 	at     time.Time // time by this machine's clock
 
 	epoch, counter, spent, denied int64 // counters of a bucket, as in lease.State
 	waiting                       int64 // waiting tokens in a record with a lease
 
-	err error // the text is no bucket of this version
+	err error // set if this version cannot read the value
 }
 
-// walk reads the counters of all buckets by SCAN, GETRANGE and TIME. It may report or miss a key that moves.
+// walk reads the counters of all buckets by SCAN, GETRANGE and TIME. walk may miss a key that moves to
+// another node meanwhile.
 type walk struct {
 	*Store
 	of        string // prefix of the keys
 	count     int    // approximate number of keys per command
-	perSecond int    // max keys to look at; no limit below 1
+	perSecond int    // max keys to look at per second; no limit if below 1
 	each      func(reading)
 }
 
@@ -242,7 +241,7 @@ func (w walk) all(ctx context.Context) error {
 	if !ok {
 		return w.node(ctx, w.rdb)
 	}
-	var one sync.Mutex // one master at a time, because perSecond bounds all
+	var one sync.Mutex // held for one master at a time, because perSecond bounds all masters together
 	return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 		one.Lock()
 		defer one.Unlock()
@@ -282,7 +281,7 @@ func (w walk) node(ctx context.Context, rdb redis.UniversalClient) error {
 	}
 }
 
-// sleep waits for d. It returns early with an error if ctx ends.
+// sleep waits for d, or returns an error when ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -294,7 +293,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// read reads the values of names at the time `clock` of the server.
+// read reads the values of names. clock is the server's time.
 func (w walk) read(ctx context.Context, rdb redis.UniversalClient, names []string, clock int64) error {
 	type one struct {
 		reading
@@ -318,7 +317,7 @@ func (w walk) read(ctx context.Context, rdb redis.UniversalClient, names []strin
 		ends := int64(0)
 		switch {
 		case err == nil && text == "", redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
-			continue // the key has gone
+			continue // the key has expired or moved
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
 			r.err = err
 		case err != nil:
@@ -334,10 +333,11 @@ func (w walk) read(ctx context.Context, rdb redis.UniversalClient, names []strin
 	return nil
 }
 
-// readSize is the number of bytes that a walk reads of a value: a bucket's counters, or a record and one more.
+// readSize is the number of bytes that a walk reads of a value: enough for a bucket's counters, and a byte
+// more than a record has.
 const readSize = layoutMark + recordSize + 1
 
-// parse reads the beginning of a bucket, or of a record, whose lease ends at that running time.
+// parse reads the beginning of a bucket, or a record, whose lease ends at the running time `ends`.
 func (r *reading) parse(text string) (ends int64) {
 	rest, form, err := ofLayout(text)
 	if size := bucketSize(form); err == nil && r.holder == "" && len(rest) < min(size, readSize-layoutMark) ||

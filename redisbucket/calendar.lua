@@ -1,14 +1,14 @@
 -- calendar.lua: the period of a calendar (docs/protocol.md section 3.10). window.lua calls these functions. KEYS,
 -- ARGV and units: common.lua.
 --
--- A calendar has one sum, for one numbered period of the server's clock. In the bucket's text the rest of the
--- limit is 0. The end of the text has two doubles: the number of the period and the running time at its
--- begin.
+-- A calendar has one sum, for one numbered period of the server's clock. In the bucket's text the rest of a
+-- calendar is 0. At the end of that text a calendar has two doubles: the number of the period and the running
+-- time at which the period began.
 
 local function calendar()
   local rules, floor, min = {}, math.floor, math.min
 
-  -- limit completes window l. It returns whether its numbers are valid.
+  -- limit completes window l, and returns whether the window's numbers are valid.
   function rules.limit(l)
     l.full, l.period, l.begun = l.tick, -2, 0
     return l.offset < l.tick
@@ -16,8 +16,8 @@ local function calendar()
 
   function rules.clear(l) l.period = -2 end
 
-  -- pass starts a new sum at the boundary. A clock that steps back keeps the period that has begun, or makes
-  -- it the next one.
+  -- pass starts a new sum at the end of a period. A clock that steps back does not end the period that has
+  -- begun. A period more than one ahead of the clock becomes the next one.
   function rules.pass(l, now, clock)
     local since = clock - l.offset
     local period = floor(since / l.tick)
@@ -34,7 +34,7 @@ local function calendar()
 
   function rules.covers(l, at) return at >= l.begun end
 
-  -- next returns the time until the boundary.
+  -- next returns the time until the next period.
   function rules.next(l, missing) return (l.period + 1) * l.tick + l.offset - l.clock end
 
   function rules.read(l, text, at, count, was, before)
@@ -48,7 +48,7 @@ local function calendar()
     return at + 16
   end
 
-  -- text returns the part of the bucket's text, and the rest.
+  -- text returns the calendar's part of the bucket's text, and the calendar's rest.
   function rules.text(l) return encode('<dd', l.period, l.begun), 0 end
 
   function rules.follow(to, from) to.period, to.begun = from.period, from.begun end

@@ -1,11 +1,11 @@
 -- change.lua: the changes at the end of step 2, and the clip (docs/protocol.md section 6): a new bucket, lost
--- state, the configuration and T. It writes nothing. KEYS, ARGV and units: common.lua.
+-- state, the configuration and T. change.lua writes nothing. KEYS, ARGV and units: common.lua.
 --
--- It ends the call with {'invalid', why} or {'ok', 0, 0}. Otherwise the bucket exists, c is the configuration
--- in force, the other variables are those of open.lua, and:
+-- change.lua ends the call with {'invalid', why} or {'ok', 0, 0}, or continues with the variables of open.lua
+-- for a bucket that exists, the configuration in force in c, and:
 --   changed          whether configure.lua changes anything
 
--- The operation of configure.lua (section 6.15).
+-- Prepare the operation of configure.lua (section 6.15).
 if op then
   if op == 'set' or op == 'replace' or op == 'clear' then
     if not mine then return {'invalid', 'there is no configuration to set'} end
@@ -28,8 +28,8 @@ elseif not mine then
   return {'invalid', 'there is no configuration'}
 end
 
--- A new bucket. Its birth distinguishes its records from those of an earlier bucket of this key, because a
--- failover may move the epoch back.
+-- Create a new bucket. The birth in each record distinguishes records of this bucket from records of an
+-- earlier bucket of this key, because a failover may move the epoch back.
 if not exists then
   if not mine then return {'ok', 0, 0} end
   c, ttl, proposed, proposedAt, stood = mine, asked, asked, now, now
@@ -45,14 +45,14 @@ if not exists then
   if c.windows then c.windows.begin(c, now, clock, 0) end
 end
 
--- A proof of loss (sections 6.2 to 6.6). A claim that no reply can have caused proves nothing.
+-- Check for a proof of loss (sections 6.2 to 6.6). A claim that no reply can have caused proves nothing.
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
   local leaseMax, heardAt, heardAge, heardExpiry = decode('<I7I7I7I7', argv[3], 51)
   if max(heardAt, heardAge, heardExpiry) >= 2^52 or leaseMax > 7200000000 then
     return {'invalid', 'a fact of the last reply is out of range'}
   end
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
-    -- The loss was at least `ago` microseconds ago. Earlier leases last at most `lasting` microseconds.
+    -- The loss was at least `ago` us ago. Earlier leases last at most `lasting` us after the loss.
     local ago = exists and seen < epoch and now - birth or 0
     local lasting = min(leaseMax + ceil(max(0, clock - heardAt - ago, heardAge - ago) / 8), max(leaseMax, 10000000))
     -- An earlier bucket was lost if it had not expired when this one was created.
@@ -61,7 +61,7 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
       epoch, lost = max(epoch, seen + 1), early and now + lasting or nil
     elseif seen >= epoch then -- writes were lost: the new epoch makes every record unknown
       epoch, counter, lost = seen + 1, counted, now + lasting
-    elseif early and now < birth + lasting then -- the caller that made this bucket knew of no loss
+    elseif early and now < birth + lasting then -- the bucket's creator did not know of the loss
       lost = birth + lasting
     end
     if lost then
@@ -72,16 +72,16 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
   end
 end
 
--- The caller's configuration, or a reset. clip says whether a level may now be above its room.
+-- Apply the caller's configuration, or a reset. clip says whether a level may now be above its room.
 local fill = op == 'reset' or op == 'replace'
 local clip = fill
 if mine then
   local newer = mine.deploy > c.deploy or mine.deploy == c.deploy and mine.revision > c.revision
-  if mine == c then -- the stored configuration, or a new bucket
+  if mine == c then -- the bucket is new, or c is the caller's configuration
     stood = now
   elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
     keep = remember(c, keep, now, ttl, max(0, frozen - now), base, width, ring)
-    -- A switch leaves the limits beneath it as they are. A bucket that began with a switch has none.
+    -- A switch keeps the limits beneath it, of which a bucket that began with a switch has none.
     local one = c[1]
     local bare = c.n == 1 and (c.switch == 1 and one.burst == 2^38 and one.step == 100000 and one.unit == 1
       and one.tick == 1 and string.sub(c.text, 53, 60) == '\0\202\154\59\0\0\0\0'
@@ -90,7 +90,8 @@ if mine then
       mine = parse(string.sub(mine.text, 1, 30) .. string.sub(c.text, 31), struct, windowRules)
     end
     share = share * (mine.speed / c.speed)
-    -- Only a newer version gives a new limit its burst. No version does while a loss is waited out.
+    -- A new limit starts full only by a newer version or after a bare switch, and not while a loss is waited
+    -- out.
     local usedUp = not newer and not bare or mine.empty or now < frozen
     -- Match the limits (section 6.10): first unchanged limits, then token buckets of equal per_ns, then the
     -- other token buckets in order. A window continues a window of the same kind, length and offset.
@@ -121,7 +122,7 @@ if mine then
       end
     end
     c, stood, clip = mine, now, true
-    if now >= frozen then setAt = now end -- otherwise windows are used up and nothing was drawn since
+    if now >= frozen then setAt = now end -- during a freeze windows admit nothing
   end
 
   -- T follows the proposals of the callers (section 6.7).

@@ -1,16 +1,17 @@
--- common.lua: the layout of what is stored, and the functions that all calls share. protocol.Bucket is the
--- same in Go to the last bit.
+-- common.lua: the layout of the stored values, and the functions that all calls share. protocol.Bucket
+-- computes the same in Go, to the last bit.
 --
 -- Go joins the files into one script: sliding.lua, calendar.lua, window.lua, bucket.lua and common.lua
 -- (functions), open.lua (reads the bucket), change.lua (lost state, changed limits, T), lease.lua or
--- configure.lua, and close.lua (writes). draw.lua precedes lease.lua, and is alone in draws.lua. Local
--- variables of the one chunk have the bucket's state. Redis runs the whole script for every call, which pays
--- for each function it creates, each outer name that a function uses, each table field, each byte of text and
--- each formatted number.
+-- configure.lua, and close.lua (writes). draw.lua precedes lease.lua, and is the only other file in the
+-- script of draws.lua. The script's local variables hold the bucket's state. Redis runs the whole script for
+-- every call, and each function that it creates, each outer name in a function, each table field, each byte
+-- of text and each formatted number takes time.
 --
--- KEYS[1]  the bucket, a string: 'y'; a byte, the layout's number and 8 times the form; and integers without a
---          sign, with the bytes of each. The form is one less than the number of limits, and more for each part
---          that some buckets leave out, because its numbers follow from the others (section 3.9).
+-- KEYS[1]  the bucket, a string
+--          'y'; a byte, the layout's number and 8 times the form; and integers without a sign, with the bytes of
+--          each. The form is one less than the number of limits, and more for each part that some buckets leave
+--          out, because its numbers follow from the others (section 3.9).
 --            epoch 7, counter 6, now 7, ttl 4, spent 6, denied 6
 --            level 7, rest 3 of the first limit; of a window see window.lua
 --            8   of a bucket in use: share, a double; width 4, keep 7, moved 7, contended 7, idle 7; the tokens
@@ -22,9 +23,9 @@
 --            the configuration, and what is charged to windows: sliding.lua, calendar.lua
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at its birth plus all forward steps of the server's clock since.
--- KEYS[2]  lease.lua only: the record of one holder, see there
--- ARGV[1]  the configuration that the caller proposes, '' for none: integers without a sign, 30
---          bytes for all limits, then 30 for each of 1 to 4 limits. The bytes of each number:
+-- KEYS[2]  lease.lua only: the record of one holder, see lease.lua.
+-- ARGV[1]  the configuration that the caller proposes, '' for none.
+--          integers without a sign: 30 bytes for all limits, then 30 for each of 1 to 4 limits, of these bytes:
 --            deploy 7, overcommit 7, calls 4, revision 7, empty 1, target 4
 --          empty is 1 for a start without tokens, plus 2 if Unlimited suspends the limits, or 4 if Blocked
 --          does: a caller proposes that as the only limit, and the bucket stores the limits beneath it
@@ -33,23 +34,23 @@
 --          1 s, plus 4 if the burst follows from the limit. per_ns may exceed 2^53 and is only compared. A
 --          sliding window has code 8, a calendar 16, plus 4 likewise. burst is the tokens of a window, unit
 --          the offset of a calendar, and step the length of both, in microseconds
--- ARGV[2]  '' to use the server's clock, otherwise, in tests, the time in microseconds
--- ARGV[3]  the request, see lease.lua; configure.lua reads the ttl only
--- ARGV[4]  configure.lua only: the operation
+-- ARGV[2]  '' to use the server's clock, otherwise, in tests, the time in microseconds.
+-- ARGV[3]  the request, see lease.lua; configure.lua reads the ttl only.
+-- ARGV[4]  configure.lua only: the operation, such as 'inspect'.
 --
 -- Units: a level is in units of its limit, and negative if a charge is owed. rest, ttl, width and all times
 -- are in microseconds, held in tokens, and share in tokens per microsecond and unit of weight.
 --
 -- Numbers are little-endian, a double in 8 bytes. All numbers except share, a record's allowance and a
--- headroom are whole and below 2^53; so are all products of whole numbers. A number becomes text by %d or
--- %.0f, because tostring and '..' keep only 14 digits.
+-- headroom, and all products of whole numbers are whole and below 2^53. A number becomes text by %d or %.0f,
+-- because tostring and '..' keep only 14 digits.
 
 -- Redis 3.2 to 4: replicate the writes and not the script, so that the script may read the time.
 if redis.replicate_commands then redis.replicate_commands() end
 
--- encode and decode are struct.pack and struct.unpack for '<', then 'd' (a double), 'I7' (a whole number of 7
--- bytes), and at the end 'c0' (a text). If the server has no struct (miniredis), or one that cuts whole
--- numbers to 32 bits, slow Lua code makes the same bytes.
+-- encode and decode take the formats of struct.pack and struct.unpack: '<', then 'd' (a double), 'I7' (a
+-- whole number of 7 bytes), and at the end 'c0' (a text). If the server's struct is missing (miniredis) or
+-- cuts whole numbers to 32 bits, slower Lua code replaces it.
 local struct = rawget(_G, 'struct')
 if not struct or struct.unpack('<I7', '\0\0\0\0\0\0\1') ~= 2^48 then
   struct = {}
@@ -79,7 +80,7 @@ if not struct or struct.unpack('<I7', '\0\0\0\0\0\0\1') ~= 2^48 then
       k = k + 1
       if kind == 'd' then
         parts[k] = double(parts[k])
-      elseif kind == 'I' then -- otherwise a text
+      elseif kind == 'I' then -- other kinds are texts
         parts[k] = whole(parts[k], tonumber(size))
       end
     end
@@ -108,9 +109,9 @@ end
 
 local encode, decode, byte = struct.pack, struct.unpack, string.byte
 
--- parse reads and checks a configuration. It returns nil and the reason if it is invalid. Below, x % 1 is 0
--- only for a whole number, x - x % 1 is floor(x), and x + -x % 1 is ceil(x). Comparisons are written out
--- because a call of min, max or floor costs more.
+-- parse reads and checks a configuration. parse returns nil and the reason if the configuration is invalid.
+-- In this file x % 1 is 0 only for a whole number, x - x % 1 is floor(x), and x + -x % 1 is ceil(x).
+-- Comparisons are written out because a call of min, max or floor costs more.
 local function parse(text, struct, windowRules)
   local n = (#text - 30) / 30
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
@@ -123,19 +124,19 @@ local function parse(text, struct, windowRules)
   end
   if target < 1 or target > 3600000000 then return nil, 'target is out of range' end
   -- speed is the rate of the fastest limit, in tokens per microsecond. fills is the least time in which a
-  -- limit refills its burst and the overcommit. least is the least burst with the overcommit. coarse means
-  -- that a tick is above 1 us.
+  -- limit refills its burst and the overcommit. least is the least sum of a burst and the overcommit. coarse
+  -- says that a limit's tick is above 1 us.
   local speed, fills, least, coarse = 0, math.huge, math.huge, false
   local c = {false, text = text, deploy = deploy, revision = revision, empty = empty % 2 == 1, target = target,
     calls = calls, n = n, speed = 0, fills = 0, least = 0, coarse = false, switch = (empty - empty % 2) / 2}
   for k = 1, n do
     if k > 1 then burst, unit, step, code = struct.unpack('<I7I7I7I1', text, 1 + 30 * k) end
     local most, tick, full, l = burst + over, 0, 0, nil
-    if code > 7 then -- a window limit; c.windows has the functions for it
+    if code > 7 then -- a window, with functions in c.windows
       c.windows = c.windows or windowRules(struct)
       l = c.windows.limit(burst, most, unit, step, code)
       if not l then return nil, 'a window is out of range' end
-      tick = step -- a separate statement, because miniredis assigns one by one
+      tick = step -- a separate statement, because miniredis assigns names one by one
       unit, step = 1, burst
     else
       if burst < 1 or unit < 1 or step < 1 or most >= 2^52 or most * unit >= 2^52 or step >= 2^52 then
@@ -164,7 +165,7 @@ end
 
 -- remember returns the end of the time for which the bucket must be kept (section 6.14), the longest time
 -- that a lease may still last, at least T, and whether anything is owed. A limit that takes 100 years to fill
--- starts empty, so it may be forgotten. Without a ring there are no leases.
+-- starts empty, so it may be forgotten. If ring is nil, there are no leases.
 local function remember(c, keep, now, ttl, frost, base, width, ring)
   local longest, owes = 0, false
   for k = 1, c.n do

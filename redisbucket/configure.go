@@ -12,14 +12,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Configure implements lease.Store: it inspects, sets, resets or replaces the bucket of key. lease.OpInspect
-// and lease.OpReset do not use c. Configure never repeats its command. It returns when ctx ends.
+// Configure implements lease.Store: it executes op on the bucket of key. lease.OpInspect and lease.OpReset do
+// not use c. Configure never repeats its command, and returns at the latest when ctx ends.
 func (s *Store) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (st lease.State, err error) {
 	defer func() { err = wrap(key, err) }()
 	var proposal []byte
-	var r lease.Request // the script reads only its TTL
+	var r lease.Request // the script reads only the TTL of a request
 	switch op {
 	case lease.OpInspect, lease.OpReset:
 	case lease.OpSet, lease.OpReplace, lease.OpClear:
@@ -50,14 +50,14 @@ func (s *Store) Configure(
 	return decodeState(v)
 }
 
-// Inspect returns the state of the bucket of key. It changes nothing and creates no bucket.
+// Inspect returns the state of the bucket of key. Inspect changes nothing and creates no bucket.
 func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
 	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
 }
 
-// Ping implements lease.Pinger: it opens a connection to every node that serves buckets, sends it the scripts
-// and tries a write, which a replica or a server without memory refuses. It changes nothing and needs only
-// the permissions of lease calls.
+// Ping implements lease.Pinger: it opens a connection to every node that serves buckets, runs the scripts
+// there and tries a write, which a replica or a server without free memory refuses. Ping changes nothing and
+// needs only the permissions of lease calls.
 func (s *Store) Ping(ctx context.Context) error {
 	var err error
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
@@ -65,7 +65,7 @@ func (s *Store) Ping(ctx context.Context) error {
 			return cluster.ForEachMaster(p.ctx, func(ctx context.Context, c *redis.Client) error {
 				return s.ping(ctx, c, s.nodeOf(c), s.keyOn(ctx, cluster, c))
 			})
-		}) // not wrapped by notSent: some nodes may have answered
+		}) // notSent must not wrap err: some nodes may have answered
 	} else {
 		err = s.ping(ctx, s.rdb, s.node(""), s.bucketKey(""))
 	}
@@ -75,7 +75,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// keyOn returns the key of a bucket that the master c serves; "" where c serves no slots.
+// keyOn returns the key of a bucket that the master c serves, or "" if c serves no slots.
 func (s *Store) keyOn(ctx context.Context, cluster *redis.ClusterClient, c *redis.Client) string {
 	for i := range 1 << 14 { // the number of slots
 		key := s.bucketKey(strconv.Itoa(i))
@@ -86,9 +86,9 @@ func (s *Store) keyOn(ctx context.Context, cluster *redis.ClusterClient, c *redi
 	return ""
 }
 
-// ping runs each script with a request that the script refuses before it looks at a key. It runs them alone
-// and as a pipeline, because go-redis may use other connections for pipelines. Then it tries a write beside
-// bucket, unless bucket is "".
+// ping runs each script with a request that the script refuses before it reads a key. ping runs scripts alone
+// and in a pipeline, because go-redis may use other connections for pipelines. At last ping tries a write to
+// the slot of bucket. If bucket is "", ping does nothing.
 func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bucket string) (err error) {
 	defer func() {
 		if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bu
 			}
 		}
 	}
-	// No script has written so far. A server that refuses writes refuses this one; others find no key.
+	// No script has written so far. A server that refuses writes refuses SETXX; others find no key.
 	if err := rdb.SetXX(ctx, recordKey(bucket, ""), "", time.Millisecond).Err(); !errors.Is(err, redis.Nil) {
 		return err
 	}

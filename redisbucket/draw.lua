@@ -1,12 +1,12 @@
--- draw.lua: a draw of a bucket at rest, in one read and one write (docs/protocol.md section 4.1). It comes
--- first, before any function or table is made, because most rarely used keys make no other call. KEYS, ARGV
--- and units: common.lua and lease.lua.
+-- draw.lua: a draw of a bucket at rest, in one read and one write (docs/protocol.md section 4.1). draw.lua
+-- comes first, before any function or table is made, because most rarely used keys make no other call. KEYS,
+-- ARGV and units: common.lua and lease.lua.
 --
--- It serves the shortest request for a bucket of one limit in the shortest form. The caller must propose the
--- stored configuration, which was checked before, and the T in force. No loss may be proven. The level must
--- be at the set point or above, so that the share stays the whole rate, and all wanted tokens must be there.
--- The files that follow serve all other calls, and would give the same answers. They also serve an epoch
--- below 2^32, as every epoch is on a server whose struct cuts numbers to 32 bits.
+-- draw.lua serves the shortest request for a bucket of one limit in the shortest form. The caller must
+-- propose the stored configuration, which was checked before, and the T in force. The request must not prove
+-- a loss. The level must be at the set point or above, so that the share stays the whole rate, and all wanted
+-- tokens must be there. lease.lua serves all other calls, and would give the same answers. lease.lua also
+-- serves an epoch below 2^32, as every epoch is on a server whose struct cuts numbers to 32 bits.
 --
 -- Reply: a string of integers without a sign, with the bytes of each
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7
@@ -21,7 +21,7 @@ if struct and #argv[3] == 78 then
     if clock == '' then
       clock = call('TIME')
       clock = clock[1] * 1000000 + clock[2]
-    elseif type(clock) == 'string' then -- draws.lua has read it
+    elseif type(clock) == 'string' then -- draws.lua has read the time
       clock = string.find(clock, '^%d+$') and tonumber(clock) or 0
     end
     local asked, want, seen, counted, refused = unpack('<I4I7I7I7I7', argv[3])
@@ -43,7 +43,7 @@ if struct and #argv[3] == 78 then
     end
     local stored, epoch, counter, now, ttl, spent, denied, level, rest, _, over, _, revision, empty, target,
       burst, unit, step, tick = unpack('<I2I7I6I7I4I6I6I7I3I7I7I4I7I1I4I7I7I7I1', text)
-    if tick > 6 then want = 0 end -- no window is in this form
+    if tick > 6 then want = 0 end -- windows never have this form
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
     local full = burst * unit
@@ -68,7 +68,7 @@ if struct and #argv[3] == 78 then
           end
         end
       end
-      -- The set point, and how long the bucket is remembered.
+      -- Compute the set point, and how long the bucket is remembered.
       local tokens, point = level / unit, step / unit / tick * target / 2
       if point < 1 then point = 1 end
       if point > burst / 2 then point = burst / 2 end

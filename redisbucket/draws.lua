@@ -1,12 +1,12 @@
 -- draws.lua: draws of many buckets of one server in one call, because an EVALSHA alone costs as much as a
--- draw. Go puts draw.lua before it, as the body of the function draw(KEYS, ARGV).
+-- draw. Go puts draw.lua before draws.lua, as the body of the function draw(KEYS, ARGV).
 --
--- KEYS     the buckets
--- ARGV[1], ARGV[2]  as in lease.lua, for all buckets
--- ARGV[3]  the requests, of 78 bytes each
--- ARGV[4]  if present, no draw is made, and the reply is the number of buckets that exist
+-- KEYS     the Redis keys of the buckets.
+-- ARGV[1], ARGV[2]  as in lease.lua, for all buckets.
+-- ARGV[3]  the requests, of 78 bytes each.
+-- ARGV[4]  if present, no draw is made, and the reply is the number of buckets that exist.
 --
--- Reply: for each bucket the reply of draw.lua, or nil if it is unchanged and needs a call of its own.
+-- Reply: for each bucket the reply of draw.lua, or nil for an unchanged bucket that needs its own call.
 
 if ARGV[4] then
   local found = 0

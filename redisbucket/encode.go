@@ -14,13 +14,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// configSize returns the number of bytes of a configuration with that many limits.
 func configSize(limits int) int { return 30 + limitSize*limits }
 
 const limitSize, requestSize, drawSize = 30, 143, 78
 
-// appendConfig appends c in the form that the scripts read and store, see common.lua. The TTL is sent in the
-// request, because every call proposes one. An invalid c is an error.
+// appendConfig appends c in the form that the scripts read and store, see common.lua. The request carries the
+// TTL, because every call proposes a TTL. appendConfig returns an error if c is invalid.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -49,8 +48,8 @@ func appendLimit(dst []byte, l lease.Limit, s exact.Scale) []byte {
 	return appendWhole(appendWhole(dst, 1, code+burstUnsaid*bit(l.Burst == 0)), 8, int64(l.Per))
 }
 
-// ticks has the lengths of a Scale.Tick, by their number in a configuration. burstUnsaid is added if
-// Limit.Burst is 0, and kindCode times Limit.Kind for a window, whose tick is its length.
+// ticks lists the values of Scale.Tick, in microseconds, by their code in a configuration. The code of a
+// window is kindCode times its Kind. burstUnsaid is added to the code of a limit whose Burst is 0.
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
 const burstUnsaid, kindCode = 4, 8
@@ -86,7 +85,7 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 	dst = appendWhole(dst, 1, bit(r.Draw))
 	for _, l := range r.Late {
 		dst = appendWhole(appendWhole(dst, 1, int64(l.Kind)), 7, l.Tokens)
-		dst = appendWhole(dst, 7, l.Drawn+exact.Micros(l.Age)) // one of the two is 0
+		dst = appendWhole(dst, 7, l.Drawn+exact.Micros(l.Age)) // Drawn or Age is 0
 	}
 	return dst
 }
@@ -100,12 +99,11 @@ func bit(b bool) int64 {
 
 var errConfigText = errors.New("configuration text is damaged")
 
-// The byte at emptyByte is 1 for a bucket that starts empty, plus switchUnit times its switch.
+// The byte of a configuration at emptyByte is 1 if the bucket starts empty, plus switchUnit times its switch.
 const switchUnit, emptyByte = 2, 25
 
-// parseConfig reads the output of appendConfig, or a bucket's configuration, whose limits are those beneath
-// the switch. The result has the given ttl. It is valid, except that a T that has not grown yet may be too
-// short for the Target.
+// parseConfig reads the output of appendConfig, or a bucket's configuration, whose limits are those beneath a
+// switch. c gets the given ttl. c is valid, but its T may still be too short for the Target.
 func parseConfig(text string, ttl time.Duration) (c lease.Config, on protocol.Switch, err error) {
 	limits := (len(text) - configSize(0)) / limitSize
 	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {
@@ -136,7 +134,7 @@ func parseConfig(text string, ttl time.Duration) (c lease.Config, on protocol.Sw
 	return c, on, nil
 }
 
-// parseLimit reads the limit at the start of text. It need not be valid.
+// parseLimit reads the limit at the start of text. The limit may be invalid.
 func parseLimit(text string) lease.Limit {
 	r := reader{left: text}
 	burst, unit, step, code, per := r.whole(7), r.whole(7), r.whole(7), r.whole(1), r.whole(8)
@@ -152,7 +150,7 @@ func parseLimit(text string) lease.Limit {
 	return l
 }
 
-// tokensOf returns a limit's tokens: step/unit is tokens*tick/per in lowest terms, and parts is the divisor.
+// tokensOf returns Limit.Tokens: step/unit is Tokens*tick/per in lowest terms, and parts the divisor.
 func tokensOf(unit, step, code, per int64) int64 {
 	if unit <= 0 || int(code%burstUnsaid) >= len(ticks) {
 		return 0
@@ -168,7 +166,7 @@ func tokensOf(unit, step, code, per int64) int64 {
 }
 
 const (
-	// wholeMax is the largest number of a reply: doubles are exact up to there.
+	// wholeMax is the largest number of a reply: doubles are exact up to 2^53.
 	wholeMax = 1 << 53
 	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
 	ttlMax, leaseMax = exact.MaxTTL, 2 * exact.MaxTTL

@@ -17,21 +17,21 @@ import (
 var (
 	errDamaged = errors.New("stored state is damaged")              // reported by the scripts
 	errNewer   = errors.New("stored state is from a newer release") // reported by the scripts
-	errFigure  = errors.New("impossible value")                     // a reply of the scripts has it
+	errFigure  = errors.New("impossible value")                     // a bad number in a reply
 	errNotSent = errors.New("not sent")                             // no byte of the call was sent
 )
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
 
-// Each class answers two questions about a call: may it have been executed, and may a retry help?
+// The class of a call's error says whether the call may have been executed, and whether retries are useless.
 var (
-	errUnknown   = lease.ErrUnavailable                                         // it may have been executed
-	errRefused   = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused) // no; a retry may help
-	errForbidden = fmt.Errorf("%w: %w", errRefused, lease.ErrPermanent)         // no; the operator must act
-	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // perhaps; the operator must act
+	errUnknown   = lease.ErrUnavailable                                         // perhaps executed
+	errRefused   = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused) // not executed
+	errForbidden = fmt.Errorf("%w: %w", errRefused, lease.ErrPermanent)         // not executed; permanent
+	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // perhaps executed; permanent
 )
 
-// codes lists the error codes that servers send before a script's first write, for all writes alike.
+// codes lists error codes that a script gets at the latest at its first write, which then writes nothing.
 var codes = map[string]error{
 	"READONLY": errRefused, "LOADING": errRefused, "MASTERDOWN": errRefused, "CLUSTERDOWN": errRefused,
 	"OOM": errRefused, "NOREPLICAS": errRefused, "MISCONF": errRefused, "BUSY": errRefused,
@@ -40,8 +40,8 @@ var codes = map[string]error{
 	"CROSSSLOT": errForbidden,
 }
 
-// wordings distinguishes the errors of the code ERR. The first two (Redis 6 and 7.0; later versions and
-// Valkey) report a permission that is missing inside a script, which may have written before.
+// wordings classifies errors of the code ERR by text. The first two entries report a missing permission
+// inside a script, which may have written before: the text of Redis 6 and 7.0, and that of later versions.
 var wordings = []struct {
 	words string
 	says  error
@@ -80,7 +80,7 @@ func classifyAnswer(text string) error {
 	if o, ok := codes[code]; ok {
 		return o
 	}
-	// The answer to a command inside a script begins with one of these codes; the second one since Redis 6.
+	// The error of a command inside a script begins with ERR or, since Redis 6, with @user_script.
 	if code != "ERR" && code != "@user_script:" {
 		return errUnknown
 	}
@@ -89,7 +89,7 @@ func classifyAnswer(text string) error {
 			return w.says
 		}
 	}
-	// Redis before 7 wraps the answer's own code: "ERR Error running script ... -OOM ...".
+	// Redis before 7 puts a command's error code inside the text: "ERR Error running script ... -OOM ...".
 	for word := range strings.FieldsSeq(text) {
 		if o, ok := codes[strings.TrimPrefix(word, "-")]; ok && (word[0] == '-' || o == errForbidden) {
 			return o
@@ -98,7 +98,7 @@ func classifyAnswer(text string) error {
 	return errUnknown
 }
 
-// wrap adds the errors of package lease to err, which concerns a call for the user's key.
+// wrap adds the matching errors of package lease to err, the error of a call for a user's key.
 func wrap(key string, err error) error {
 	switch {
 	case err == nil:
@@ -111,7 +111,7 @@ func wrap(key string, err error) error {
 	return fmt.Errorf("redisbucket: key %.64q: %w", key, err)
 }
 
-// named adds the errors of package lease to err, which comes from a server, the client or the network.
+// named adds the matching errors of package lease to err, which a server, the client or the network returned.
 func named(err error) error {
 	if concernsKey(err) {
 		return fmt.Errorf("%w: %w: %w", classify(err), lease.ErrKey, err)
@@ -128,7 +128,7 @@ var (
 )
 
 // concernsKey reports whether a healthy server sent err about one key, so that it might serve a call for
-// another key. A missing permission for keys is such an error, a missing permission for a command is not.
+// another key. A missing permission for keys concerns one key, a missing permission for a command all keys.
 func concernsKey(err error) bool {
 	var answer redis.Error
 	switch {

@@ -13,9 +13,9 @@ import (
 
 // Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow node
 // delays only its own calls. When ctx ends, Exchange calls done at once for unfinished calls, with an error
-// that wraps lease.ErrUnavailable, and drops later answers. Exchange itself returns when the client does,
-// which may be as late as its read timeout. It sends a call again only if the server has reported that it
-// executed nothing, because it does not know the script or because the slot is moving to another node.
+// that wraps lease.ErrUnavailable, and drops later answers. Exchange itself returns when the Redis client
+// does, which may be as late as the client's read timeout. Exchange sends a call again only if the server
+// reports that it executed nothing, because the script is unknown or the slot is moving to another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	valid := newGroup(nil, len(calls))
 	var invalid []*lease.Call
@@ -69,7 +69,7 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	}
 	var before time.Duration
 	var err error
-	if s.slotsKnown.Load() { // the client then asks no server
+	if s.slotsKnown.Load() { // a client that knows the slots asks no server
 		err = locate(ctx)
 	} else {
 		var p *pipeline
@@ -102,14 +102,14 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 // tryAgain is the pause before a retry of calls whose slot is moving to another node.
 const tryAgain = 5 * time.Millisecond
 
-// exchange fills Grant or Err of every call of g, and calls done. Calls whose slot is moving are sent again
-// until their keys are on one node or ctx ends; so are draws that cannot share a command, each as a call of
-// its own.
+// exchange fills Grant or Err of every call of g, and calls done. exchange sends calls again whose slot is
+// moving, until their keys are on one node or ctx ends. Draws that cannot share a command are sent again too,
+// each as a call of its own.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number
 	}
-	watching := g.calls // calls that hear of dials; calls that are sent again keep their own reason
+	watching := g.calls // calls to report dials to; a call that is sent again keeps its error
 	for {
 		now, begun := g, time.Now()
 		cmds, before, err := s.run(ctx, s.rdb, g.node, watching, g.before, g.invocations(),

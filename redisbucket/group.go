@@ -12,7 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// group holds calls and the scripts that make them, for one node as soon as that is known.
+// group holds calls to one node, and the scripts that execute them. The node is nil until it is known.
 type group struct {
 	node    *node
 	calls   []*lease.Call
@@ -25,7 +25,7 @@ type group struct {
 type part struct {
 	*invocation
 	calls  []*lease.Call
-	config []byte // for draws that travel together
+	config []byte // configuration of draws that travel together
 }
 
 func newGroup(n *node, room int) *group {
@@ -46,7 +46,8 @@ func (g *group) invocations() []*invocation {
 	return all
 }
 
-// build adds c if it is valid; with together, to the draws of its configuration if draws.lua serves c.
+// build adds c, or returns an error if c is invalid. If together is true and draws.lua can serve c, c joins
+// the draws of its configuration.
 func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err error) {
 	r := &c.Request
 	if err := r.Validate(); err != nil {
@@ -73,7 +74,7 @@ func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err e
 	return nil
 }
 
-// drawsMost bounds the draws of one command, and so the time for which it blocks the server.
+// drawsMost bounds the draws of one command, and so the time for which a command blocks the server.
 const drawsMost = 64
 
 // drawsOf returns the part that takes one more draw of the given configuration.
@@ -103,7 +104,7 @@ func (g *group) fail(err error, done func([]*lease.Call)) {
 // errApart reports that a draw needs a call of its own: draws.lua has not changed its bucket.
 var errApart = errors.New("draw needs a call of its own")
 
-// reply returns the part of p's reply, v and err, that answers call k.
+// reply returns the answer to call k of p, taken from p's reply v and err.
 func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
 	switch {
 	case p.config == nil:
@@ -112,7 +113,7 @@ func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
 		if classify(err) != errForbidden {
 			return nil, err
 		}
-		// Nothing was executed. A server that demands keys of one slot never takes different keys together.
+		// The server executed nothing. A server that answers CROSSSLOT takes keys of one slot only.
 		if redis.HasErrorPrefix(err, "CROSSSLOT") {
 			s.alone.Store(true)
 		}

@@ -1,10 +1,10 @@
 -- lease.lua: one lease call for one key (docs/protocol.md section 4). KEYS, ARGV and units: common.lua.
 --
--- KEYS[2]  the record of this holder, a string in the slot of the bucket: 'y', a byte, the layout's number, and
---          integers without a sign but for allowance, a double; the bytes of each:
+-- KEYS[2]  the record of this holder, a string in the slot of the bucket
+--          'y'; a byte, the layout's number; and integers without a sign but for allowance, a double, of these bytes:
 --            birth 7, epoch 7, seq 7, ends 7, held 7, weight 4, waiting 7, granted 7, void 1, since 7, last 7
 --            allowance 8
--- ARGV[3]  the request, integers without a sign but for headroom, a double; the bytes of each:
+-- ARGV[3]  the request: integers without a sign but for headroom, a double, with these bytes:
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
 --            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7
 --            remaining 7, returned 7, waiting 7, headroom 8, draw 1
@@ -23,7 +23,7 @@
 --   level 8, next 7 of each limit
 --           flags are 1 for void, 2 for contended, and 4 for each level. level is in whole tokens, less the
 --           caller's headroom. next is the time until the next token, 0 for a full limit.
--- The configuration follows if it differs from the caller's. Otherwise the reply is an array:
+-- The configuration follows if it differs from the caller's. The reply to a refused call is an array:
 --   {'stale'}              a higher seq was executed before
 --   {'invalid', why}       an argument is out of range
 --   {'damaged', key, why}  the stored text cannot be trusted
@@ -42,9 +42,9 @@ counter = counter + 1
 
 local windows, switch = c.windows, c.switch
 
--- pace returns the Target in force for this holder; the time to wait after a short grant, or 0 if that is at
--- most the configured Target; and whether the call budget allows less than one call in that time (section
--- 7.8). Go replaces names by numbers.
+-- pace returns three results (section 7.8): the Target in force for this holder; the pause after a short
+-- grant, or 0 if the pause is at most the configured Target; and whether the call budget gives a holder less
+-- than one call per configured Target. Go replaces the names of constants by numbers.
 local function pace(c, active, weight, ttl)
   local target, fills, calls, n = c.target, c.fills, c.calls, active > weight and active / weight or 1
   local spacing, easy = n * 1000000 / (calls > 0 and calls or callBudget), 0
@@ -63,9 +63,9 @@ local function pace(c, active, weight, ttl)
   return longer > target and longer or target, pause > target and pause or 0, spacing > target
 end
 
--- binding returns four facts of the limit with the fewest tokens for a caller with this headroom: these
--- tokens, the burst without the headroom, the rate, and whether it is a window. The fifth result steers the
--- sharing: these tokens, or the lowest level if they are negative.
+-- binding returns facts of the limit with the fewest tokens for a caller with this headroom: these tokens,
+-- the burst less the headroom, the rate, and the kind of a window. The last result, which steers the sharing,
+-- is the same tokens or, if they are negative, the lowest level.
 local function binding(c, headroom)
   local level, burst, speed, window, steer
   for k = 1, c.n do
@@ -80,11 +80,11 @@ local function binding(c, headroom)
   return level, burst, speed, window, level < 0 and steer or level
 end
 
--- The record is live if it is of this bucket and epoch, and its slice is still in the ring (section 6.8).
+-- A record is live if its birth and epoch are this bucket's and its slice is in the ring (section 6.8).
 local live, at, slot, ends = false, -1, nil, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife
--- A draw that may find the bucket at rest (section 4.1). Then no record is live.
+-- rest says that a draw may find the bucket at rest (section 4.1). A bucket at rest has no live record.
 local rest = draw == 1 and switch == 0 and ledger == 0 and active == 0 and now >= frozen and now >= contended
   and size < 109
 if not rest then record = redis.pcall('GET', keys[2]) end
@@ -127,7 +127,7 @@ if live and seq < storedSeq then return {'stale'} end
 if live and seq == storedSeq then
   record = nil
 else
-  -- Step 5. A record of a void call counts only for a holder that has had that reply.
+  -- Step 5. The record of a void call counts only for a holder that has received the void reply.
   local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld
   if known then -- no renewal while the ledger is too large for a lowered limit
     local reported = ledger + remaining - oldHeld
@@ -146,7 +146,7 @@ else
     at, allowance = -1, nil
   end
 
-  -- Step 6. While a loss is waited out, there is no room to credit.
+  -- Step 6. While a loss is waited out, no tokens are credited.
   local credits, filled = known and now >= frozen, setAt
   if returned > 0 or size > 108 or c.coarse then
     local bucket = seldom(capacity, dropFullRest)
@@ -175,8 +175,8 @@ else
   else
     local level, burst, speed, window, steer = binding(c, headroom)
     local own, long, pause, crowded = speed / weight, pace(c, active, weight, ttl)
-    if own < share then share = own end -- the whole rate
-    -- A new holder starts with the share of one Target, so that it need not wait.
+    if own < share then share = own end -- the whole rate is the most
+    -- A new holder starts with the share of one Target, so that its first grant does not wait.
     if not allowance then last, allowance = now, weight * share * long end
 
     -- Step 7: grant the tokens that every level has, within the fair allowance (section 7).
@@ -187,7 +187,7 @@ else
     local period, slowest, pull = point / speed, own / 100000, (steer - point) / (2 * point)
     if period < target then period = target end
     if pull > 1 then pull = 1 elseif pull < -1 then pull = -1 end
-    -- Tokens of a window come back only when their charges are dropped, so they follow the share later.
+    -- A window gains tokens only when charges are dropped, so a change of the share shows late.
     if window then slowest = 0.9 * (speed / max(active, weight)) end
     if pause > 0 then
       local equal = speed / max(active, weight)
@@ -218,7 +218,7 @@ else
       if most < granted then granted = most > 0 and most or 0 end
     end
     if want > available and ledger - remaining > 0 then contended = now + 2 * target end
-    -- Tokens that were there but refused to calls for two Targets go to the next call that needs them.
+    -- If the bucket has refused tokens that it had for two Targets, the next call gets its need.
     local least = need > 1 and need or 1
     if granted < least and least <= want and least <= available then
       granted = idle > 0 and now - idle >= 2 * max(target, pause) and least or 0
@@ -232,7 +232,7 @@ else
       local l = c[k]
       l.level = l.level - granted * l.unit
     end
-    -- Tokens that are not admitted now will be charged when they are spent.
+    -- Windows charge admitted tokens now, and leased tokens when they are spent.
     if windows then windows.charge(c, now, min(granted, waiting)) end
   end
 
@@ -241,8 +241,8 @@ else
     width = seldom().widthFor(ttl)
     base, moved, contended, idle, void, share = floor(now / width), now, 0, 0, 0, c.speed
   else
-    -- The whole holding moves to its new slice, never to an earlier one. The tokens that requests
-    -- waited for are admitted now and not held.
+    -- The whole holding moves to a new slice, never to an earlier one. Tokens for waiting requests are
+    -- admitted now and not held.
     local to = (now + ttl) / width
     to = to - to % 1
     if to > base + 7 then to = base + 7 end
@@ -258,7 +258,7 @@ else
     recordLife = ends - now + 2 * width + 1000999
   end
 
-  -- Informational counts; no rule reads them.
+  -- Update the informational counts, which no rule reads.
   used = granted - kept + used
   if known and oldHeld > remaining + returned + unused then
     used = used + (oldHeld - remaining - returned - unused)
@@ -266,7 +266,7 @@ else
   spent, denied = (spent + (used < 2^52 and used or 2^52 - 1)) % 2^48, (denied + refused) % 2^48
 end
 
--- The reply: the stored grant and the present state.
+-- Build the reply from the grant, which a retry repeats, and from the present state.
 if windows then windows.see(c, ledger, now, frozen) end
 local frost, retry, delay = frozen > now and frozen - now or 0, 0, 0
 if switch ~= 1 and (granted < want or granted < 1) then

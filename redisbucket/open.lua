@@ -1,13 +1,13 @@
--- open.lua: the start of every call. It reads the request and the bucket, and settles the bucket at the
--- present time (docs/protocol.md section 4). It writes nothing. KEYS, ARGV and units: common.lua.
+-- open.lua: the start of every call. open.lua reads the request and the bucket, settles the bucket at the
+-- present time (docs/protocol.md section 4), and writes nothing. KEYS, ARGV and units: common.lua.
 --
 -- Steps:
 --   1  the time, read once
 --   2  refill with the OLD ledger, in pieces that end where slices end
 --   3  forget the slices that have ended
 --
--- It ends the call with {'invalid', why}, {'damaged', key, why} or {'newer', key, layout}, or sets the local
--- variables:
+-- open.lua ends the call with {'invalid', why}, {'damaged', key, why} or {'newer', key, layout}, or sets
+-- local variables:
 --   exists           whether the bucket is there
 --   c                its configuration; its limits c[1] to c[c.n] hold the levels
 --   mine             the configuration that the caller proposes
@@ -26,7 +26,7 @@ if argv[1] ~= '' then
   mine, why = parse(argv[1], struct, windowRules)
   if not mine then return {'invalid', why} end
 end
--- The facts of the last reply are read only after a loss. A request of 78 bytes ends before remaining.
+-- change.lua reads the facts of the last reply. A request of 78 bytes ends before the field remaining.
 local size, asked, want, seen, counted, refused, seq, need, weight
 local remaining, returned, waiting, headroom, draw, unused, used = 0, 0, 0, 0, 1, 0, 0
 size = #argv[3]
@@ -40,7 +40,7 @@ if seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or want >= 2^52 or need 
     or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 or refused >= 2^52 then
   return {'invalid', 'a number of the request is not below 2^52'}
 end
--- The late entries of the request. late is above 0 for unused or refunded tokens. used sums debt and charge.
+-- Read the late entries. late is above 0 if tokens are unused or refunded. used sums debt and charge.
 local late, entries = 0, size > 108 and {0, 0, 0, 0}
 for i = 109, size, 15 do
   local kind, n, at = decode('<I1I7I7', argv[3], i)
@@ -71,7 +71,7 @@ else
   if not clock or clock >= 2^52 then return {'invalid', 'the time is out of range'} end
 end
 
--- The stored bucket.
+-- Read the stored bucket.
 local c, exists, changed, now = nil, true, false, clock
 local birth, epoch, counter, spent, denied, frozen, setAt, keep, stood, ttl, proposed, proposedAt
 local width, moved, updated, contended, idle, share, passed
@@ -80,7 +80,7 @@ local text = redis.pcall('GET', keys[1])
 if not text then
   exists = false
 elseif text.err then
-  -- Any other error concerns the caller, for instance a missing permission.
+  -- An error other than WRONGTYPE concerns the caller, for instance a missing permission.
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
   local y, number = byte(text, 1, 2)
@@ -91,9 +91,9 @@ else
   local form = (number - number % 8) / 8
   local n = form % 4 + 1
   local dated, used, past = form % 8 > 3, form % 16 > 7, form > 15
-  local others = used and 201 or 49 -- place of the other limits' levels
+  local others = used and 201 or 49 -- index of the other limits' levels
   local at = others + 10 * (n - 1)
-  local size = at + (dated and 7 or 0) + (past and 46 + 8 * n or 0) -- place of the configuration
+  local size = at + (dated and 7 or 0) + (past and 46 + 8 * n or 0) -- index of the configuration
   local ends = size + 30 + 30 * n
   if past and not used or #text < ends - 1 then
     return {'damaged', keys[1], 'the length is not that of a bucket'}
@@ -103,7 +103,7 @@ else
     local stored = string.sub(text, size, ends - 1)
     c, why = parse(stored, struct, windowRules)
     if not c then return {'damaged', keys[1], why} end
-    -- A caller that proposes a switch does not know the limits beneath it.
+    -- A caller that proposes a switch does not know the limits beneath the switch.
     if mine and mine.switch > 0 and string.sub(stored, 1, 30) == string.sub(mine.text, 1, 30) then mine = c end
   end
   size = ends
@@ -115,7 +115,7 @@ else
     ledger = ring[1] + ring[2] + ring[3] + ring[4] + ring[5] + ring[6] + ring[7] + ring[8]
     active = ring[9] + ring[10] + ring[11] + ring[12] + ring[13] + ring[14] + ring[15] + ring[16]
     if not (share > 0 and share < 2^53) then return {'damaged', keys[1], 'the share is out of range'} end
-    if width < 1 or width > 2^29 then -- more than a seventh of the longest T
+    if width < 1 or width > 2^29 then -- 2^29 us is above a seventh of the longest T
       return {'damaged', keys[1], 'a duration is out of range'}
     end
     if ledger >= 2^52 or active >= 2^52 then return {'damaged', keys[1], 'the ledger is out of range'} end
@@ -163,12 +163,12 @@ else
     l.level, l.rest = level, rest
   end
   if size ~= #text + 1 then return {'damaged', keys[1], 'the length is not that of a bucket'} end
-  -- After a step back of at most a second, time stands still until the clock has caught up.
+  -- After the clock steps back by at most 1 s, the running time stands still until the clock has caught up.
   if clock < before and before - clock <= 1000000 then clock = before end
   passed = clock > before and clock - before or 0
   now = was + passed
 
-  -- Steps 2 and 3.
+  -- Steps 2 and 3: refill, and forget the slices that have ended.
   base = was / width
   base = base - base % 1
   local last, ends = base + 8, (base + 1) * width

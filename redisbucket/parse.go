@@ -13,8 +13,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// The layout of common.lua and lease.lua, for readers without a script: the sizes of a bucket's leading
-// numbers, of each level, of the optional parts after the configuration, and of a record.
+// The layout of common.lua and lease.lua, for reads without a script: the sizes of a bucket's leading
+// numbers, of each level, of the optional parts before the configuration, and of a record, in bytes.
 const (
 	headSize, levelSize                = 36, 10
 	datedSize, usedSize, pastSize      = 7, 152, 46
@@ -22,11 +22,11 @@ const (
 	formDated, formUsed, formPast byte = 4, 8, 16
 )
 
-// cellSize is the size of one cell of a sliding window at the end of a bucket's text, and periodSize that of
-// a calendar's period (sliding.lua, calendar.lua).
+// cellSize is the size of one cell of a sliding window at the end of a bucket's text, and periodSize the size
+// of a calendar's period (sliding.lua, calendar.lua).
 const cellSize, periodSize = 8, 16
 
-// errLayout reports a text that this version does not store.
+// errLayout reports a value that the scripts of this version do not store.
 var errLayout = errors.New("unknown format of stored state")
 
 // layoutMark is the length of "y" and a byte with the layout's number plus formUnit times the form.
@@ -47,7 +47,7 @@ func newerLayout(number int64) error {
 	return fmt.Errorf("%w of yuzhi: its layout is %d, this release reads up to %d", errNewer, number, layout)
 }
 
-// reader takes numbers from the start of a text, which must be long enough. It keeps the first error.
+// reader takes numbers from the start of a text, which must be long enough. A reader keeps the first error.
 type reader struct {
 	left string
 	err  error
@@ -80,13 +80,12 @@ func (r *reader) number(size int, least, most int64) int64 {
 	return n
 }
 
-// time reads a time, at most most.
+// time reads a time in microseconds, which must be at most `most`.
 func (r *reader) time(most int64) int64 { return r.number(7, 0, most) }
 
-// ttl reads a T.
 func (r *reader) ttl() int64 { return r.number(4, 2, ttlMax.Microseconds()) }
 
-// bucketSize returns the size of a bucket of that form, without its mark and the charges of windows.
+// bucketSize returns the size of a bucket of the given form, without its mark and the charges of windows.
 func bucketSize(form byte) int {
 	limits := int(form%formDated) + 1
 	n := headSize + levelSize*limits + configSize(limits)
@@ -102,7 +101,7 @@ func bucketSize(form byte) int {
 	return n
 }
 
-// parseBucket reads the text of a bucket, without the records.
+// parseBucket reads the text of a bucket. The result of parseBucket has no records.
 func parseBucket(text string) (d protocol.BucketDump, err error) {
 	text, form, err := ofLayout(text)
 	if err != nil {
@@ -159,7 +158,7 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 	return d, nil
 }
 
-// parseUsed reads the part of a bucket in use.
+// parseUsed reads the numbers that only a bucket in use has.
 func parseUsed(d *protocol.BucketDump, r *reader) {
 	d.Share, d.Width, d.Keep = r.double(), r.number(4, 1, 1<<29), r.time(wholeMax-1)
 	d.MovedAt, d.ContendedUntil, d.IdleSince = r.time(d.Now), r.time(wholeMax-1), r.time(d.Now)
@@ -177,7 +176,7 @@ func parseUsed(d *protocol.BucketDump, r *reader) {
 	}
 }
 
-// levelsFit sets the levels that owe tokens. It returns an error if a level or a rest is out of range.
+// levelsFit sets the negative levels from owed, or returns an error for a level or a rest out of range.
 func levelsFit(d *protocol.BucketDump, owed *[lease.LimitsMax]float64) error {
 	for k, l := range d.Config.Limits {
 		scale := protocol.ScaleOf(l, d.Config.Overcommit)
@@ -216,7 +215,7 @@ func parseWindows(d *protocol.BucketDump, r *reader) {
 		default:
 			period, begun := r.double(), r.double()
 			starts := period*float64(scale.Tick) + float64(scale.Offset)
-			// The present period has not ended yet.
+			// The period must not have ended before the bucket's last call.
 			fits = fits && rest == 0 && period == math.Trunc(period) && begun == math.Trunc(begun) &&
 				begun <= float64(d.Now) && begun > -wholeMax/2 && starts < wholeMax/2 &&
 				starts+float64(scale.Tick) > float64(d.Clock)
@@ -231,8 +230,8 @@ func parseWindows(d *protocol.BucketDump, r *reader) {
 	}
 }
 
-// parseCells reads n cells of a sliding window, stored at the time at, from r. It reports whether they are in
-// order and add up to the window's sum.
+// parseCells reads from r the n cells of a sliding window that was stored at the running time `at`.
+// parseCells reports whether the cells are in order and add up to the window's sum.
 func parseCells(w *protocol.WindowDump, s exact.Scale, n, at int64, r *reader) bool {
 	if n < 0 || n > int64(min(len(r.left)/cellSize, len(w.Cells))) {
 		return false
@@ -249,8 +248,8 @@ func parseCells(w *protocol.WindowDump, s exact.Scale, n, at int64, r *reader) b
 	return total == w.Sum
 }
 
-// parseRecord reads the text of a record. of reports whether it belongs to the bucket d: a record of an
-// earlier bucket counts as absent.
+// parseRecord reads the text of a record. of reports whether the record belongs to the bucket d: a record of
+// an earlier bucket counts as absent.
 func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDump, of bool, err error) {
 	if text, _, err = ofLayout(text); err != nil {
 		return record, false, err

@@ -17,10 +17,10 @@ import (
 // errGone reports that the callers have stopped waiting and know the reason.
 var errGone = errors.New("all callers have stopped waiting")
 
-// run sends the scripts of all to n through rdb, as one pipeline, and reports dials to calls, whose Exchange
-// began earlier by that time. It runs on the caller's goroutine: another one would cost more than a call. If
-// ctx ends first, or no connection can be opened, run calls gone with the reason at once, and returns
-// errGone. before is the part of the time that was no round trip.
+// run sends the scripts of all to n through rdb, as one pipeline, and reports dials to calls. `earlier` is
+// the time since the Exchange of these calls began. run stays on the caller's goroutine, because a new
+// goroutine would cost more than a call. If ctx ends first, or no connection can be opened, run calls gone
+// with the reason at once, and returns errGone. before is the part of run's time that was no round trip.
 func (s *Store) run(
 	ctx context.Context, rdb redis.UniversalClient, n *node, calls []*lease.Call, earlier time.Duration,
 	all []*invocation, gone func(error),
@@ -44,7 +44,7 @@ func (s *Store) run(
 		}
 		cmds = invoke(p.ctx, rdb, all, p.refused)
 		if ended := p.ctx.Err(); ended != nil && p.withdraw() {
-			return ended // the replies say the same, but the caller knows the cause better
+			return ended // the replies report only the end of p.ctx; conduct adds the cause
 		}
 		for _, c := range cmds {
 			if err := c.Err(); err != nil && (classify(err) == errUnknown || classify(err) == errRefused) {
@@ -63,7 +63,7 @@ func (s *Store) run(
 	return nil, 0, err
 }
 
-// await is run for a caller that wants its answer as soon as the wait ends.
+// await calls run on a new goroutine, and returns as soon as run returns or calls gone.
 func (s *Store) await(
 	ctx context.Context, rdb redis.UniversalClient, n *node, all ...*invocation,
 ) (cmds []command, err error) {
@@ -78,7 +78,7 @@ func (s *Store) await(
 	return replies, nil
 }
 
-// apart runs f on a goroutine of its own, and returns its result, or an error passed to gone before.
+// apart runs f on a goroutine of its own, and returns the error of f or of gone, whichever comes first.
 func apart(f func(gone func(error)) error) error {
 	result := make(chan error, 2) // the result of f, or the error that f passed to gone
 	go func() { result <- f(func(err error) { result <- err }) }()
@@ -86,44 +86,44 @@ func apart(f func(gone func(error)) error) error {
 }
 
 // reload makes a cluster client look up the owners of the slots again, after an error that a failover may
-// have caused. It returns at once; go-redis limits the rate of look-ups.
+// have caused. reload returns at once; go-redis limits the rate of lookups.
 func (s *Store) reload() {
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
 		cluster.ReloadState(context.Background())
 	}
 }
 
-// The states of a pipeline. It leaves the first once, for one of the others.
+// The states of a pipeline. A pipeline leaves the state waiting once, for sent or for withdrawn.
 const (
-	waiting   int32 = iota // nothing is written yet
-	sent                   // something is written, so all of it may be executed
-	withdrawn              // nothing is written and nothing will be
+	waiting   int32 = iota // no command is written yet
+	sent                   // a command is written, so any command may be executed
+	withdrawn              // no command is or will be written
 )
 
-// pipeline is one transmission, from the call of the client to its replies. It records whether bytes were
-// written, when, and why not. For that one argument of each command is a payload, which the client encodes as
-// it writes, and a hook watches the dials: go-redis dials five times before it returns the error.
+// pipeline is one transmission, from the call of the Redis client to the replies. A pipeline records when its
+// commands were written, or why they were not. One argument of each command is a payload, which the client
+// encodes while it writes. A hook watches dials: go-redis dials five times before it returns an error.
 type pipeline struct {
 	ctx     context.Context // ends when the last caller has stopped waiting
 	giveUp  context.CancelCauseFunc
-	node    *node         // nil while a cluster is asked for its slots: any node
-	calls   []*lease.Call // the calls that are told why they wait
+	node    *node         // nil for a request to any node for a cluster's slots
+	calls   []*lease.Call // the calls that get the reason why they wait
 	state   atomic.Int32
-	earlier time.Duration // time from the start of their Exchange to begun
+	earlier time.Duration // time from the start of Exchange to begun
 	begun   time.Time
 	written atomic.Int64 // when the last command was written, in nanoseconds after begun
 	all     int64        // number of commands
 	writes  atomic.Int64 // number of commands written, including repeated ones
-	refusal atomic.Int64 // the round trip in which a server did not know a script, in nanoseconds; 0 for none
+	refusal atomic.Int64 // nanoseconds of the round trip that ended with NOSCRIPT; 0 for none
 
 	ending sync.Mutex // guards ended
-	ended  bool       // the callers have an answer or are getting one
+	ended  bool       // the callers have an answer, or conduct is passing on an answer
 
-	connecting atomic.Bool           // a connection was opened meanwhile
-	failed     atomic.Pointer[error] // the first dial that failed meanwhile
+	connecting atomic.Bool           // a dial was under way while the pipeline waited
+	failed     atomic.Pointer[error] // the error of the first dial that failed
 }
 
-// newPipeline begins a pipeline over connections to n, and reports dials to it until conduct ends it.
+// newPipeline begins a pipeline over connections to n, which gets reports of dials until conduct ends.
 func (s *Store) newPipeline(
 	ctx context.Context, n *node, calls []*lease.Call, earlier time.Duration,
 ) *pipeline {
@@ -138,12 +138,12 @@ func (s *Store) newPipeline(
 	return p
 }
 
-// conduct runs f, which sends the pipeline, and returns its result. If p.ctx ends first, conduct calls gone
-// with the reason, from another goroutine, and returns errGone once f has returned too.
+// conduct runs f, which sends pipeline p, and returns the result of f. If p.ctx ends first, conduct calls
+// gone with the reason, from another goroutine, and returns errGone once f has returned too.
 func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	defer p.giveUp(nil)
 	end := func(answer func()) bool {
-		p.ending.Lock() // until the callers have their answers: f's caller must not overtake them
+		p.ending.Lock() // held while gone runs, so that conduct cannot return before
 		defer p.ending.Unlock()
 		if p.ended {
 			return false
@@ -162,7 +162,7 @@ func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	return p.why(err)
 }
 
-// why returns err, unless err says only that p.ctx has ended: then it returns the cause.
+// why returns err, or the cause for the end of p.ctx if err reports only that end.
 func (p *pipeline) why(err error) error {
 	if ended := p.ctx.Err(); ended != nil && errors.Is(err, ended) {
 		err = context.Cause(p.ctx)
@@ -173,8 +173,8 @@ func (p *pipeline) why(err error) error {
 	return err
 }
 
-// pipeline runs f, which sends a pipeline over connections to n, on a goroutine of its own. It returns the
-// result of f, or the reason why it did not wait for the result.
+// pipeline runs f, which sends a pipeline over connections to n, on a goroutine of its own. pipeline returns
+// the error of f, or the reason why it did not wait for f.
 func (s *Store) pipeline(
 	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
 ) (*pipeline, error) {
@@ -184,7 +184,7 @@ func (s *Store) pipeline(
 	})
 }
 
-// leave ends the reports of dials to p. Its calls do not change any more.
+// leave ends the reports of dials to p, so that p's calls do not change any more.
 func (s *Store) leave(p *pipeline) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,14 +194,15 @@ func (s *Store) leave(p *pipeline) {
 	}
 }
 
-// withdraw cancels the pipeline, and returns false if part of it has been written.
+// withdraw cancels the pipeline, and returns false if a command has been written.
 func (p *pipeline) withdraw() bool {
 	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
 }
 
-// before returns the part of the time until now that was no round trip: opening a connection, and the sending
-// of a script, for which TCP needs several round trips over a new connection to a distant server. The wait
-// for a free connection counts as round trip, and the refused call without the script was one.
+// before returns the part of the time since begun that was no round trip: opening a connection, and sending a
+// script, for which TCP needs several round trips over a new connection to a distant server. The wait for a
+// free connection counts as part of the round trip. If a server did not know a script, the refused call
+// counts as the round trip.
 func (p *pipeline) before() time.Duration {
 	if trip := time.Duration(p.refusal.Load()); trip > 0 {
 		return max(0, time.Since(p.begun)-trip)
@@ -212,7 +213,7 @@ func (p *pipeline) before() time.Duration {
 	return 0
 }
 
-// errConnecting is the reason for a call to wait while its connection is being opened.
+// errConnecting reports that a call waits for its connection to be opened.
 var errConnecting = errors.New("connection is still being opened")
 
 // dialing records that a connection is being opened, for which p may be waiting.
@@ -221,7 +222,7 @@ func (p *pipeline) dialing() {
 	p.tell(notSent(errConnecting))
 }
 
-// dialFailed records that a connection could not be opened; p may be sent over another one.
+// dialFailed records a failed dial. dialFailed gives p up, unless p is written or may go to any node.
 func (p *pipeline) dialFailed(err error) {
 	p.tell(notSent(err))
 	if p.node == nil {
@@ -232,7 +233,7 @@ func (p *pipeline) dialFailed(err error) {
 	}
 }
 
-// tell stores in the calls why they are not sent, unless they are sent.
+// tell stores in p's calls, unless they are sent, the reason why they are not sent yet.
 func (p *pipeline) tell(why error) {
 	for _, c := range p.calls {
 		c.SetUnsent(wrap(c.Key, why))
@@ -242,14 +243,14 @@ func (p *pipeline) tell(why error) {
 	}
 }
 
-// tellSent stores in the calls that they are sent, and when. The last transmission counts.
+// tellSent stores in p's calls the time at which they were last sent.
 func (p *pipeline) tellSent() {
 	for _, c := range p.calls {
 		c.SetSent(p.earlier + time.Duration(p.written.Load()))
 	}
 }
 
-// refused records that a server has just reported that it does not know a script.
+// refused records that a server has just refused an unknown script.
 func (p *pipeline) refused() {
 	p.refusal.CompareAndSwap(0, max(1, int64(time.Since(p.begun))-p.written.Load()))
 }
@@ -259,14 +260,14 @@ type payload struct {
 	data []byte
 }
 
-// MarshalBinary runs when the client writes the argument. An error ends the connection.
+// MarshalBinary encodes the payload when the client writes it. After an error it closes the connection.
 func (a *payload) MarshalBinary() ([]byte, error) {
 	if !a.p.state.CompareAndSwap(waiting, sent) && a.p.state.Load() == withdrawn {
 		return nil, errNotSent
 	}
 	a.p.written.Store(int64(time.Since(a.p.begun)))
 	switch n := a.p.writes.Add(1); {
-	case n == 1 && a.p.connecting.Load(), n == a.p.all+1: // the commands are sent again, with their script
+	case n == 1 && a.p.connecting.Load(), n == a.p.all+1: // commands are sent again, with their script
 		a.p.tellSent()
 	}
 	return a.data, nil
@@ -278,7 +279,7 @@ type hook struct {
 	n *node
 }
 
-// dialing counts the connections to n that are being opened, and calls f with the pipelines that wait.
+// dialing counts the connections to h.n that are being opened, and calls f with each waiting pipeline.
 func (h hook) dialing(delta int, f func(*pipeline)) {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrReply reports an answer that is not a reply of these scripts. It is unknown whether the call was
-// executed, so the error of a call also wraps lease.ErrUnavailable.
+// ErrReply reports an answer that is not a reply of these scripts. A call with ErrReply may have been
+// executed, so the call's error also wraps lease.ErrUnavailable.
 var ErrReply = errors.New("unexpected reply")
 
-// answer reads a flat array front to back. It keeps the first error; later values are meaningless.
+// answer reads the flat array of a reply front to back. After the first error values are meaningless.
 type answer struct {
 	items []any // the items not read yet
 	err   error
@@ -53,7 +53,7 @@ func (a *answer) number(name string, least, most int64) int64 {
 
 func (a *answer) flag(name string) bool { return a.number(name, 0, 1) == 1 }
 
-// config returns the configuration in force.
+// config reads the configuration in force.
 func (a *answer) config() lease.Config {
 	ttl := time.Duration(a.number("ttl", 1, ttlMax.Microseconds())) * time.Microsecond
 	text := a.text("configuration")
@@ -84,7 +84,7 @@ func (a *answer) limits(
 	}
 }
 
-// open returns an error unless the first item is "ok"; invalid is the one for refused arguments.
+// open returns an error unless the first item is "ok". The error wraps invalid if an argument was refused.
 func open(v any, invalid error) (*answer, error) {
 	items, ok := v.([]any)
 	if !ok {
@@ -109,8 +109,8 @@ func open(v any, invalid error) (*answer, error) {
 	}
 }
 
-// decodeGrant reads the reply of lease.lua or draw.lua to r. It checks every number against the bounds that r
-// allows, so that no reply of a broken peer can mint tokens.
+// decodeGrant reads the reply of lease.lua or draw.lua to r. decodeGrant checks every number against the
+// bounds that r allows, so that no reply of a faulty server creates tokens.
 func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	text, ok := v.(string)
 	switch {
@@ -132,7 +132,7 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	flags := in.number(1, 4, 4*lease.LimitsMax+3)
 	g.Void, g.Contended = flags&1 != 0, flags&2 != 0
 	g.Delay, g.RetryAfter = duration(0, wholeMax), duration(0, wholeMax)
-	// The next call carries these numbers and the times, so they must be valid in a request.
+	// The next call repeats epoch, counter and times, so they must be valid in a request.
 	g.Epoch, g.Counter = in.number(7, 1, lease.WaitingMax), in.number(6, 0, lease.WaitingMax)
 	g.ActiveWeight, g.Expiry = in.number(7, 1, wholeMax), duration(1, wholeMax)
 	g.LeaseMax = duration(1, leaseMax.Microseconds())
@@ -157,17 +157,17 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 		in.err = fmt.Errorf("%w: granted %d must be 0 or at least %d, longest lease %v at least the ttl %v",
 			ErrReply, g.Granted, r.Need, g.LeaseMax, g.Config.TTL)
 	}
-	if in.err != nil { // the script has run, so the server is well and the fault is this key's
+	if in.err != nil { // the script has run, so the fault is the key's, not the server's
 		return lease.Grant{}, fmt.Errorf("%w: %w: %w", errFigure, ErrReply, in.err)
 	}
 	return g, nil
 }
 
-// grantSize is the size of the leading numbers of a reply of lease.lua, and levelReply that of each level.
+// grantSize is the size of the leading numbers of a reply of lease.lua, and levelReply that of a level.
 const grantSize, levelReply = 102, 15
 
-// configOf returns the configuration in force, which ends the reply to r. left begins with that many levels.
-// If no text follows, the configuration is r's proposal.
+// configOf returns the configuration in force from left, the end of the reply to r: levels levels, and the
+// text of the configuration. If the text is missing, r's proposal is in force.
 func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c lease.Config, err error) {
 	if len(left) < levelReply*levels {
 		return c, fmt.Errorf("%w: only %d bytes left for the levels", ErrReply, len(left))
@@ -188,10 +188,9 @@ func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c l
 	return c, err
 }
 
-// drawReply is the size of a reply of draw.lua.
 const drawReply = 41
 
-// decodeDraw reads the reply of draw.lua to r, with the same checks.
+// decodeDraw reads the reply of draw.lua to r, with the checks of decodeGrant.
 func decodeDraw(text string, r *lease.Request) (lease.Grant, error) {
 	if len(text) != drawReply || !r.Draw || len(r.Config.Limits) != 1 {
 		return lease.Grant{}, fmt.Errorf("%w: string of %d bytes", ErrReply, len(text))

@@ -23,10 +23,10 @@ type script struct {
 	shaWord any // sha, as a word of a command
 }
 
-// newScript returns the script of that name, with the parts that all scripts share around it.
+// newScript returns the script of the given name, joined with the files that it shares with other scripts.
 func newScript(name string) *script {
 	source := func(part string) string {
-		text, _ := sources.ReadFile(part + ".lua") // all are embedded
+		text, _ := sources.ReadFile(part + ".lua") // all files are embedded
 		return string(text)
 	}
 	parts := []string{
@@ -52,8 +52,8 @@ func scriptOf(source string) *script {
 	return &script{source: source, sha: sha, shaWord: sha}
 }
 
-// Scripts returns the sources of the scripts that a Store runs, by name. If an operator loads them on every
-// master and replica, again after every restart, a user needs permission for EVALSHA only, and not for EVAL.
+// Scripts returns the sources of the scripts that a Store runs, by name. If an operator loads the scripts on
+// every master and replica, again after every restart, the Store's user needs no permission for EVAL.
 func Scripts() map[string]string {
 	return map[string]string{
 		"lease":     newScript("lease").source,
@@ -63,10 +63,10 @@ func Scripts() map[string]string {
 }
 
 // command is a script call that go-redis does not repeat, because a repeated call would draw the same lease
-// again. The cluster client would repeat it, even if MaxRetries is -1.
+// again. Without NoRetry the cluster client would repeat a call, even if MaxRetries is -1.
 type command struct{ *redis.Cmd }
 
-// NoRetry tells go-redis not to repeat the command, nor a pipeline with it.
+// NoRetry tells go-redis not to repeat the command, or a pipeline that contains the command.
 func (command) NoRetry() bool { return true }
 
 // invocation is one script with its keys and arguments. args[2] is the request, see lease.lua.
@@ -78,7 +78,7 @@ type invocation struct {
 
 func (i *invocation) request() *payload { return i.args[2].(*payload) }
 
-// command returns the command that sends i: with the hash of its script, or with the source.
+// command returns the command that sends i: EVAL with the script's source if bringSource, otherwise EVALSHA.
 func (i *invocation) command(ctx context.Context, bringSource bool) command {
 	words := make([]any, 0, 3+len(i.keys)+len(i.args))
 	if bringSource {
@@ -90,9 +90,9 @@ func (i *invocation) command(ctx context.Context, bringSource bool) command {
 	return command{redis.NewCmd(ctx, words...)}
 }
 
-// invoke sends all in one round trip and returns a command for each. Commands that a server refused without
-// the script (NOSCRIPT) go once more, the first of each script with the source, which the server keeps for
-// the others: a thousand copies would be 30 MB. If those went to another server, each carries the source.
+// invoke sends all invocations in one round trip and returns a command for each. If a server does not know a
+// script (NOSCRIPT), invoke sends the script's commands again, only the first with the source: a thousand
+// copies would be 30 MB. A command that another server then refuses is sent with the source.
 func invoke(
 	ctx context.Context, rdb redis.UniversalClient, all []*invocation, refused func(),
 ) (cmds []command) {
@@ -133,7 +133,7 @@ func invoke(
 	return cmds
 }
 
-// send executes cmds in one round trip. Afterwards every command has its own error.
+// send executes cmds in one round trip. Each command gets its own error.
 func send(ctx context.Context, rdb redis.UniversalClient, cmds []command) {
 	if len(cmds) == 1 {
 		_ = rdb.Process(ctx, cmds[0])

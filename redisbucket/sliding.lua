@@ -2,14 +2,15 @@
 -- these functions. KEYS, ARGV and units: common.lua.
 --
 -- Cells count the charges. Cell j covers [j * cell, (j + 1) * cell) of the running time, and l.cells[j % 61]
--- has it. It is dropped when all of it is older than the window. In the bucket's text the rest of the limit
--- is the number of cells with a charge. The end of the text has integers without a sign for each of these
--- cells, the oldest first: 1 byte for its number, counted from the oldest live cell, and 7 for its tokens.
+-- has its tokens. A cell is dropped when its whole time is older than the window. In the bucket's text the
+-- rest of a sliding window is the number of cells with a charge. At the end of that text each of these cells
+-- has two integers without a sign, the oldest cell first: 1 byte for the cell's number, counted from the
+-- oldest live cell, and 7 for the tokens.
 
 local function sliding()
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
-  -- limit completes window l. It returns whether its numbers are valid.
+  -- limit completes window l, and returns whether the window's numbers are valid.
   function rules.limit(l)
     l.cell = max(1000, floor((l.tick + 59) / 60))
     l.full, l.first, l.cells = l.tick + l.cell, 0, {}
@@ -69,7 +70,7 @@ local function sliding()
     return total == l.sum and at or nil
   end
 
-  -- text returns the stored text of limit l, and its number of cells.
+  -- text returns the stored text of window l, and its number of cells with a charge.
   function rules.text(l)
     local parts = {}
     for j = l.first, l.first + 60 do

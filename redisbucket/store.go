@@ -21,18 +21,17 @@ const defaultPrefix, defaultInFlight = "yuzhi:", 64
 // ErrInvalidConfig reports a Config or a client that New cannot use.
 var ErrInvalidConfig = errors.New("redisbucket: invalid configuration")
 
-// Config tunes a Store. The zero value works. The context of a call bounds the call.
+// Config tunes a Store. The zero Config works. The context of a call bounds the call's time.
 type Config struct {
-	// Prefix begins every Redis key. Empty means "yuzhi:". It must not contain '{' or '}', which would change
-	// the hash tag.
+	// Prefix begins every Redis key; "" means "yuzhi:". '{' and '}' would change hash tags, so New refuses
+	// them.
 	Prefix string
-	// InFlight is the largest number of pipelines under way to one Redis node; more pipelines wait. 0 means
-	// 64.
+	// InFlight is the largest number of pipelines under way to one Redis node, 64 if 0; more pipelines wait.
 	InFlight int
 }
 
-// Store is a lease.Store whose buckets live in Redis. Goroutines may share it. It runs no goroutine
-// between calls. The caller keeps the Redis client: a Store closes nothing.
+// Store is a lease.Store whose buckets live in Redis. Goroutines may share a Store. A Store runs no goroutine
+// between calls. The caller closes the Redis client: a Store closes nothing.
 type Store struct {
 	rdb      redis.UniversalClient
 	prefix   string
@@ -42,14 +41,14 @@ type Store struct {
 	leaseScript     *script
 	drawsScript     *script
 	configureScript *script
-	alone           atomic.Bool  // each draw travels in a command of its own from now on
+	alone           atomic.Bool  // each draw travels in a command of its own
 	found           atomic.Int64 // see foundEnough
 
 	slotsKnown atomic.Bool // the cluster client knows which node serves which slot
 
 	mu        sync.Mutex
 	nodes     map[string]*node
-	pipelines map[*pipeline]bool // those under way
+	pipelines map[*pipeline]bool // pipelines under way
 }
 
 // node is one Redis server of the client.
@@ -58,7 +57,7 @@ type node struct {
 	slots  *semaphore.Weighted
 
 	// Guarded by Store.mu.
-	client  *redis.Client // the client whose dials are watched
+	client  *redis.Client // the Redis client whose dials the hook watches
 	opening int           // connections that no pipeline has used yet
 }
 
@@ -69,12 +68,13 @@ var (
 	_ lease.Identifier = (*Store)(nil)
 )
 
-// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. It returns all
+// New returns a Store over rdb. New sends nothing, so it succeeds while Redis is down. New returns all
 // violations of cfg, each a lease.Violation, in one error that wraps ErrInvalidConfig. A nil client is a
-// violation, even a nil pointer in the interface. So is a redis.Ring, which may keep two buckets for one key.
+// violation, even a nil pointer in the interface. A redis.Ring is a violation, because it may keep two
+// buckets for one key.
 //
-// It adds a hook to rdb that watches how connections are opened and changes nothing. A hook stays as long as
-// the client, so make one Store per client and keep it.
+// New adds a hook to rdb that watches how connections are opened and changes nothing. The hook stays as long
+// as the client, so make one Store per client and keep the Store.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	bad := violation.List{Kind: ErrInvalidConfig}
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -110,7 +110,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Identity implements lease.Identifier. It is equal for Stores of one client and one Prefix.
+// Identity implements lease.Identifier. Stores with the same client and Prefix have equal identities.
 func (s *Store) Identity() any {
 	if !reflect.TypeOf(s.rdb).Comparable() {
 		return s
@@ -118,24 +118,24 @@ func (s *Store) Identity() any {
 	return [2]any{s.rdb, s.prefix}
 }
 
-// watchAll adds the hook to all clients below rdb, and to later ones.
+// watchAll adds the hook to every client that rdb uses, now or later.
 func (s *Store) watchAll() {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
 		s.nodeOf(rdb)
-	case *redis.ClusterClient: // known nodes are watched as calls reach them
+	case *redis.ClusterClient: // known nodes get the hook with their first call
 		rdb.OnNewNode(func(c *redis.Client) { s.nodeOf(c) })
 	}
 }
 
-// NodeOf implements lease.Router. It knows the nodes of a cluster after the first call.
+// NodeOf implements lease.Router. NodeOf returns -1 before the first call to a cluster.
 func (s *Store) NodeOf(key string) int {
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		return 0
 	}
 	if s.slotsKnown.Load() {
-		// The client asks a server only while it knows no slots; later it answers from memory.
+		// A cluster client that knows the slots answers from memory, and asks no server.
 		if master, err := cluster.MasterForKey(context.Background(), s.bucketKey(key)); err == nil {
 			return s.nodeOf(master).number
 		}
@@ -143,7 +143,7 @@ func (s *Store) NodeOf(key string) int {
 	return -1
 }
 
-// NodeName implements lease.Router: it returns the client's address of the node.
+// NodeName implements lease.Router: it returns the address by which the client knows the node.
 func (s *Store) NodeName(number int) string {
 	if c, ok := s.rdb.(*redis.Client); ok && number == 0 {
 		return c.Options().Addr
@@ -158,7 +158,7 @@ func (s *Store) NodeName(number int) string {
 	return ""
 }
 
-// node returns the node at addr, and numbers a new one.
+// node returns the node at addr, which node creates and numbers if addr is new.
 func (s *Store) node(addr string) *node {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,21 +11,22 @@ import (
 )
 
 // Draws of several keys may travel in one command if one server has all the keys. Some proxies (Envoy,
-// twemproxy) in front of several servers send a script to the server of its first key. That server would find
-// no buckets for the other keys, and begin new ones with full bursts. So the first draws of a Store travel
-// alone, until one script has found the buckets of several keys.
+// twemproxy) in front of several servers send a script to the server of its first key. The server of the
+// first key would find no buckets for the other keys, and create new buckets with full bursts. Therefore the
+// first draws of a Store travel alone, until scripts have found the buckets of several keys together.
 
-// foundEnough is how many further buckets scripts must have found before draws travel together. A proxy that
-// sends nine of ten keys to one server still fails 999 times in 1,000.
+// foundEnough is the number of buckets that scripts must find, beside the first of each script, before draws
+// travel together. With a proxy that sends nine of ten keys to one server, find still fails 999 times in
+// 1,000.
 const foundEnough = drawsMost - 1
 
-// findTime bounds how long Exchange may go on for that search.
+// findTime bounds the time that Exchange spends in find.
 const findTime = time.Second
 
 // together reports whether draws of several keys may travel in one command.
 func (s *Store) together() bool { return !s.alone.Load() && s.found.Load() >= foundEnough }
 
-// toFind returns the buckets of answered calls, if it is unknown whether draws may travel together.
+// toFind returns the buckets of answered draws, or nil if it is known whether draws may travel together.
 func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 	if s.alone.Load() || s.together() {
 		return nil
@@ -41,9 +42,9 @@ func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 	return buckets
 }
 
-// find looks for all buckets with one script. If that script misses some, find looks for each bucket alone: a
-// missing bucket may have been evicted, or is on another server. No caller waits for the search, so it goes
-// on after ctx has ended.
+// find looks for all buckets with one script. If the script misses a bucket, find looks for each bucket
+// alone: a missing bucket may have been evicted, or may be on another server. Callers do not wait for find,
+// so it continues after ctx has ended.
 func (s *Store) find(ctx context.Context, n *node, buckets []any) {
 	if len(buckets) < 2 {
 		return

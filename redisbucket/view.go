@@ -16,36 +16,35 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// View describes a bucket at the moment of the look, as if no call came: State as Store.Inspect
-// returns it, and more. Its zero value is a bucket that does not exist.
+// View describes a bucket at the time of Store.Look: the State that Store.Inspect returns, and more. The zero
+// View describes a bucket that does not exist.
 type View struct {
 	lease.State
-	Created   time.Time     // time by the server's clock
+	Created   time.Time     // creation time by the server's clock
 	Called    time.Duration // time since the last call
 	Frozen    time.Duration // time until refills begin again after a loss
 	Contended bool          // a recent call asked for more than the level while others held tokens
-	Expiry    time.Duration // time until the bucket is forgotten, without a call
-	Holders   []Holder      // as Store.Look finds them, by their names
+	Expiry    time.Duration // time until the bucket expires if no call comes
+	Holders   []Holder      // leases that Store.Look found, sorted by ID
 }
 
 // Holder is the lease of one process, as of its last call.
 type Holder struct {
 	ID      string        // hybrid.Config.InstanceID and a random text
-	Held    int64         // tokens, spent or not since
-	Waiting int64         // tokens for which its requests waited after the last call
-	Weight  int64         // hybrid.Policy.Weight, with which it asks
+	Held    int64         // tokens held after the last call, spent or not since
+	Waiting int64         // tokens for which requests waited after the last call
+	Weight  int64         // hybrid.Policy.Weight of the holder
 	Granted int64         // tokens granted by the last call
 	Void    bool          // the last call reported a lease that the bucket did not know
 	Heard   time.Duration // time since the last call
-	Expiry  time.Duration // time until the lease is forgotten, without a call of the holder
+	Expiry  time.Duration // time until the lease expires if the holder makes no call
 }
 
-// scanCount is the COUNT of a SCAN.
 const scanCount = 512
 
-// Look looks at the bucket of a stored key (see KeyUse.Key) and at its holders. Unlike Inspect it sends plain
-// reads only (SCAN, GET, MGET, TIME): a read-only user or a replica is enough. Nothing lists the holders: it
-// goes through all keys of the server, by SCAN with a COUNT of 512, and reads 512 records at one moment.
+// Look returns the bucket of a stored key (see KeyUse.Key) with its holders. Unlike Inspect, Look sends plain
+// reads only (SCAN, GET, MGET, TIME): a read-only user or a replica is enough. Redis has no list of the
+// holders, so Look scans all keys of the server, with a COUNT of 512, and reads 512 records at a time.
 func (s *Store) Look(ctx context.Context, key string) (v View, err error) {
 	defer func() { err = wrap(key, err) }()
 	bucket := s.bucketKey(lease.ShortKey(key))
@@ -72,7 +71,7 @@ func (s *Store) Look(ctx context.Context, key string) (v View, err error) {
 	if err := found.Err(); err != nil {
 		return v, err
 	}
-	slices.Sort(names) // a key may come twice
+	slices.Sort(names) // SCAN may return a key twice
 	names = append([]string{bucket}, slices.Compact(names)...)
 	var d protocol.BucketDump
 	for names := range slices.Chunk(names, scanCount) {
@@ -108,7 +107,7 @@ func (s *Store) Look(ctx context.Context, key string) (v View, err error) {
 	return viewOf(d, clock), nil
 }
 
-// damaged says which Redis key holds what no bucket is.
+// damaged adds the Redis key to err, if err reports a value that is no bucket or record.
 func damaged(name string, err error) error {
 	if redis.HasErrorPrefix(err, "WRONGTYPE") || errors.Is(err, errLayout) || errors.Is(err, errConfigText) {
 		// not %w: err may wrap lease.ErrInvalidConfig, which blames the caller's argument
@@ -117,7 +116,7 @@ func damaged(name string, err error) error {
 	return err
 }
 
-// viewOf is d when the server's clock says clock.
+// viewOf returns the View of d at the server's time clock, in microseconds.
 func viewOf(d protocol.BucketDump, clock int64) View {
 	called := d.Clock
 	d, st := d.At(clock)
@@ -136,7 +135,7 @@ func viewOf(d protocol.BucketDump, clock int64) View {
 	return v
 }
 
-// reader is the client of the node that has redisKey: a SCAN must not go to any other.
+// reader returns the client of the node that has redisKey, because a SCAN must go to that node.
 func (s *Store) reader(ctx context.Context, redisKey string) (redis.UniversalClient, error) {
 	switch rdb := s.rdb.(type) {
 	case *redis.ClusterClient:
@@ -147,7 +146,7 @@ func (s *Store) reader(ctx context.Context, redisKey string) (redis.UniversalCli
 	return s.rdb, nil
 }
 
-// clock is the time that a call would go by now, in microseconds.
+// clock returns the time at which a script would execute a call now, in microseconds.
 func (s *Store) clock(ctx context.Context, rdb redis.Cmdable) (int64, error) {
 	if text := s.now(); text != "" {
 		return strconv.ParseInt(text, 10, 64)
@@ -156,7 +155,7 @@ func (s *Store) clock(ctx context.Context, rdb redis.Cmdable) (int64, error) {
 	return t.UnixMicro(), err
 }
 
-// literal is a pattern of SCAN that only text matches.
+// literal returns a SCAN pattern that matches text alone.
 func literal(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
 }

@@ -1,17 +1,17 @@
 -- window.lua: the common part of sliding windows and calendars (docs/protocol.md section 3.10). KEYS, ARGV
 -- and units: common.lua.
 --
--- l.sum counts the charges of a window, in tokens; sliding.lua and calendar.lua know their times. Leased
--- tokens are in the ledger. In the text of a bucket the level of a window is that sum.
+-- l.sum counts the charges of a window, in tokens; sliding.lua and calendar.lua know the times of the
+-- charges. Leased tokens are in the ledger. In the text of a bucket the level of a window is l.sum.
 --
 -- Steps, with the numbers of lease.lua and open.lua:
 --   2, 3  pass: time goes by, and the tokens of each slice that ends are charged
 --   5     charge: the tokens reported as spent; 7: the tokens granted to requests that wait
 --   6     late: the tokens that come back, debt and charge
 
--- rulesOf returns these functions in a table, for a configuration with windows. Go puts it and the kinds into
--- windowRules, so that other calls create only one function. All times in arguments except clock are running
--- times; ledger is in tokens.
+-- rulesOf returns the functions of window.lua in a table, for a configuration with windows. Go puts rulesOf
+-- and the kinds of windows into windowRules, so that calls without windows create only one function. All
+-- times in arguments except clock are running times; ledger is in tokens.
 local function rulesOf(kinds)
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
@@ -24,7 +24,7 @@ local function rulesOf(kinds)
 
   local function advance(l, now, clock) l.past.pass(l, now, clock) end
 
-  -- charge counts n tokens at the time `at`. It drops tokens above the largest number.
+  -- charge counts n tokens at the time `at`. charge drops tokens that would raise the sum above 2^52 - 1.
   local function charge(l, at, n)
     n = min(n, 2^52 - 1 - l.sum)
     if n <= 0 then return end
@@ -32,7 +32,7 @@ local function rulesOf(kinds)
     l.past.add(l, at, n)
   end
 
-  -- uncharge takes up to n tokens from the oldest charges, and returns how many.
+  -- uncharge takes up to n tokens from the oldest charges, and returns their number.
   local function uncharge(l, n)
     n = min(n, l.sum)
     l.sum = l.sum - n
@@ -47,11 +47,10 @@ local function rulesOf(kinds)
     charge(l, at, total)
   end
 
-  -- spare returns the tokens that the window has left. It is negative if more was used than a changed limit
-  -- allows.
+  -- spare returns the tokens that the window has left: negative if more was used than the limit allows.
   local function spare(l, ledger) return min(l.burst, l.most - ledger - l.sum) end
 
-  -- wait returns the time until the window has n tokens, or all of them.
+  -- wait returns the time until the window has n tokens, or its burst if n is more.
   local function wait(l, n, frost)
     local missing = min(n, l.burst) - l.spare
     return missing <= 0 and frost or max(frost, l.past.next(l, missing))
@@ -70,16 +69,16 @@ local function rulesOf(kinds)
     return l.past.limit(l) and l or nil
   end
 
-  -- read reads window l, with this sum and rest, from text at the place `at`. before is the clock at the
-  -- running time was. It returns the place after the window, or nil for damage.
+  -- read reads window l, with this sum and rest, from text at the index `at`. before is the clock at the
+  -- running time `was`. read returns the index after the window, or nil if the text is damaged.
   function rules.read(l, text, at, sum, rest, was, before)
     if sum >= 2^52 then return nil end
     l.sum = sum
     return l.past.read(l, text, at, rest, was, before)
   end
 
-  -- text returns the windows' part of a bucket's text. It sets the level and the rest of every window to the
-  -- numbers to store.
+  -- text returns the windows' part of a bucket's text. text also sets the level and rest of every window to
+  -- the numbers to store.
   function rules.text(c)
     local all = ''
     each(c, function(l)
@@ -90,8 +89,8 @@ local function rulesOf(kinds)
     return all
   end
 
-  -- pass advances the time to `to`, at the server's time clock, and charges held, the tokens of the slice
-  -- that ends then.
+  -- pass advances all windows to the running time `to`, at the server's time `clock`. pass charges held, the
+  -- tokens of a slice that ends at `to`.
   function rules.pass(c, to, clock, held)
     c.clock = clock
     each(c, advance, to, clock)
@@ -100,7 +99,7 @@ local function rulesOf(kinds)
 
   function rules.charge(c, now, n) each(c, charge, now, n) end
 
-  -- begin starts every window of c without charges. If c starts empty, it uses up all tokens.
+  -- begin starts every window of c without charges. If c starts empty, begin charges all tokens.
   function rules.begin(c, now, clock, ledger)
     c.clock = clock
     each(c, function(l)
@@ -114,8 +113,8 @@ local function rulesOf(kinds)
     if c.empty then each(c, useUp, now, ledger) end
   end
 
-  -- late is step 6 for one late entry, if the window still counts that time. known means that credits count.
-  -- It returns whether a refund was credited.
+  -- late executes step 6 for one late entry, if the window still counts the entry's time. Unused and refund
+  -- count only if known. late returns whether a refund was credited.
   function rules.late(l, kind, n, time, known, setAt, now, frozen, ledger)
     if kind > 1 then time = max(0, now - time) end
     if time > now or not l.past.covers(l, time) then return false end
@@ -126,7 +125,7 @@ local function rulesOf(kinds)
     return false
   end
 
-  -- see sets the level of every window to the tokens that it has left, or to none while a loss is waited out.
+  -- see sets the level of every window to its tokens left, or to at most 0 while a loss is waited out.
   function rules.see(c, ledger, now, frozen)
     each(c, function(l)
       l.spare, l.now, l.target = spare(l, ledger), now, c.target
@@ -134,8 +133,8 @@ local function rulesOf(kinds)
     end)
   end
 
-  -- follow makes window `to` continue the charges of window `from` (section 6.10). Without `from` it has all
-  -- tokens, or none if usedUp.
+  -- follow makes window `to` continue the charges of window `from` (section 6.10). If `from` is nil, window
+  -- `to` has all tokens, or none if usedUp.
   function rules.follow(to, from, usedUp, ledger, now)
     if from then
       to.sum = from.sum

@@ -12,28 +12,28 @@ import (
 )
 
 // ClientIP returns the address of the client as the key. An IPv6 /64 counts as one address. trusted are the
-// addresses of all proxies in front of this server; their X-Forwarded-For is believed. Without proxies the
-// key is the address of the connection. ClientIP is ClientAddress with its defaults.
+// addresses of all proxies in front of this server, whose X-Forwarded-For ClientIP believes. Without proxies
+// the key is the address of the connection. ClientIP is ClientAddress with default settings.
 func ClientIP(trusted ...netip.Prefix) KeyFunc { return ClientAddress{Trusted: trusted}.Key() }
 
-// ClientAddress configures ClientIP. Its zero value uses the address of the connection.
+// ClientAddress configures ClientIP. The zero ClientAddress uses the address of the connection.
 type ClientAddress struct {
-	// Trusted are the addresses of all proxies in front of this server. They must append the sender's address
-	// to X-Forwarded-For for each request, because a field that is passed on unchanged has the client's own
+	// Trusted are the addresses of all proxies in front of this server. Each proxy must append the sender's
+	// address to X-Forwarded-For, because a field that a proxy passes on unchanged has the client's own
 	// claim. If Trusted is not empty, a connection by a Unix socket counts as a proxy's.
 	Trusted []netip.Prefix
-	// IPv6Bits and IPv4Bits are the leading bits of an address that identify a client, up to 128 and 32. 0
-	// means 64 for IPv6, as one customer commonly has a whole /64, and 32 for IPv4. A network that translates
-	// addresses (NAT64) counts as one client, because it uses one /64.
+	// IPv6Bits and IPv4Bits are the leading bits of an address that identify a client, up to 128 and 32. The
+	// default, 0, means 64 for IPv6, because one customer commonly has a whole /64, and 32 for IPv4. A
+	// network that translates addresses (NAT64) counts as one client, because it uses one /64.
 	IPv6Bits, IPv4Bits int
 }
 
-// Key returns the KeyFunc. A key is the client's address as text, or its prefix if fewer bits count, such as
-// "192.0.2.7" or "2001:db8:1:2::/64". Equal addresses have equal keys in any spelling.
+// Key returns the KeyFunc for a. A key is the client's address as text, or the address's prefix if fewer bits
+// count, such as "192.0.2.7" or "2001:db8:1:2::/64". Equal addresses have equal keys in any spelling.
 //
-// The KeyFunc reads X-Forwarded-For only if the connection comes from a trusted proxy, and from the right.
-// The first address that is not trusted is the client. If a proxy gives no address, because it hides it or
-// the request began there, that proxy is the client.
+// The KeyFunc reads X-Forwarded-For only if the connection comes from a trusted proxy, and from the right to
+// the left. The first address that is not trusted is the client. If a proxy names no address, because it
+// hides the address or sent the request itself, that proxy is the client.
 //
 // The KeyFunc returns an error that wraps ErrNoKey if the connection has no address. Key panics if a field of
 // a is out of range.

@@ -15,18 +15,18 @@ import (
 
 // Rule is one limit of a request.
 type Rule struct {
-	// Name names the limit in RateLimit-Policy. Empty means the limiter's Config.Name, or "default" if
-	// that is empty too. The rules of a request need different names. If a key has several limits, the
-	// text of each limit is added to the name.
+	// Name names the limit in RateLimit-Policy. "" means the limiter's Config.Name, or "default" if that name
+	// is empty too. The rules of a request need different names. If a key has several limits, the text of
+	// each limit is added to the name.
 	Name    string
 	Limiter *hybrid.Limiter // required
 	Key     KeyFunc         // required
 	Class   int             // class of the limiter's Config.Priorities
 }
 
-// Middleware returns a function that wraps a handler. It calls the handler for requests that limiter admits,
-// and answers others with 429 and Retry-After. Each answer has fields about the limit. Options change all of
-// this. Goroutines may share the result. Middleware panics if limiter or key is nil.
+// Middleware returns a function that wraps a handler. The handler gets the requests that limiter admits;
+// other requests are answered with 429 and Retry-After. Each answer has fields about the limit. Options
+// change these defaults. Goroutines may share that function. Middleware panics if limiter or key is nil.
 func Middleware(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(http.Handler) http.Handler {
 	s := newSettings(options)
 	rules := s.rulesOf(limiter, key)
@@ -35,20 +35,20 @@ func Middleware(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(ht
 	})
 }
 
-// Selection has the rules of one request.
+// Selection holds the rules of one request.
 type Selection struct {
-	// Rules are read-only, so every Selection may share a slice. An empty list does not limit the request.
+	// Rules are read-only, so Selections may share a slice. A request with an empty list is not limited.
 	Rules []Rule
-	// Cost is the number of tokens that the request takes of every rule, or of none. 0 takes none.
+	// Cost is the number of tokens, 0 or more, that the request takes of every rule, or of none.
 	Cost int64
-	// Done, if set, runs once after the decision and before the handler. The Selection needs its Limiters
-	// until then.
+	// Done, if set, runs once between the decision and the handler. The Limiters must be open until Done
+	// runs.
 	Done func()
 }
 
 // Select is Middleware with rules that depend on the request. rules returns the Selection of each request;
-// OnError handles its error like a missing key. The options Also, Cost and Class have no effect. Select
-// panics if rules is nil.
+// OnError handles an error of rules like a missing key. The options Also, Cost and Class have no effect.
+// Select panics if rules is nil.
 func Select(rules func(*http.Request) (Selection, error), options ...Option) func(http.Handler) http.Handler {
 	if rules == nil {
 		panic("httplimit: Select needs a function")
@@ -83,7 +83,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // errAnswered means that a request was denied and answered.
 var errAnswered = errors.New("httplimit: answered")
 
-// decide returns nil if the request is to be handled, and errAnswered if it was denied.
+// decide returns nil if the request is to be handled, and errAnswered if the request was denied.
 func (h *handler) decide(w http.ResponseWriter, r *http.Request) error {
 	selected, err := h.rules(r)
 	if selected.Done != nil {
@@ -100,7 +100,7 @@ func (h *handler) decide(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// decideOne decides a request with one rule. It is the hot path.
+// decideOne decides a request with one rule, on the hot path.
 func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, cost int64) error {
 	name, err := rule.keyOf(r)
 	if err != nil {
@@ -140,7 +140,7 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 	return h.respond(w, r, &all, &result, err)
 }
 
-// join returns the keys of a request, joined and one by one.
+// join returns the keys of a request, both joined and as a list.
 func join(r *http.Request, rules []Rule) (*hybrid.Joined, []*hybrid.Key, error) {
 	keys := make([]*hybrid.Key, len(rules))
 	for i := range rules {
@@ -160,10 +160,10 @@ func (rule *Rule) keyOf(r *http.Request) (string, error) {
 	return admission.KeyOf(ErrNoKey, rule.Key, r)
 }
 
-// policiesOf returns the policies of a rule whose key has these limits. Without limits it returns the policy
-// of the limit in the Result if that is for this key. A process without a reply that admits a request of cost
-// 0 knows neither. RateLimit-Policy is empty for a class, and for a limiter with Headroom, because they
-// cannot use all of a burst.
+// policiesOf returns the policies of a rule whose key has these limits. If limits is empty, policiesOf
+// returns the policy of the limit in r if r is for this key. A process without a reply that admits a request
+// of cost 0 knows no limit at all. RateLimit-Policy is empty for a class, and for a limiter with Headroom, as
+// neither can use all of a burst.
 func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:
@@ -179,11 +179,11 @@ func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *h
 	return ps
 }
 
-// nameOf names a rule without a Name.
+// nameOf returns the name of a rule of l without a Name.
 func nameOf(l *hybrid.Limiter) string { return cmp.Or(l.Name(), "default") }
 
-// respond sets the fields about a decision. It answers a denied request and then returns errAnswered. Another
-// error means that the request is undecided.
+// respond sets the fields about a decision. respond answers a denied request and then returns errAnswered.
+// Any other error of respond means that the request is undecided.
 func (h *handler) respond(
 	w http.ResponseWriter, r *http.Request, ps *policies, result *hybrid.Result, err error,
 ) error {
@@ -191,7 +191,7 @@ func (h *handler) respond(
 	wait := result.RetryAfter
 	switch {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
-		h.setPolicy(fields, ps) // the client can read the burst there
+		h.setPolicy(fields, ps) // RateLimit-Policy shows the burst to the client
 		return err
 	case err != nil:
 		return err
@@ -230,7 +230,7 @@ func (o *outage) RetryAfter() time.Duration { return o.retryAfter }
 // Denial describes the denial of a request above a limit.
 type Denial struct {
 	Result hybrid.Result // decision by the limit that binds
-	// Policies are the names of the limits that denied, as in RateLimit-Policy. They are read-only.
+	// Policies are the names of the limits that denied, as in RateLimit-Policy. Policies is read-only.
 	Policies []string
 	// RetryAfter is the field Retry-After, in whole seconds; 0 if the limit is Blocked.
 	RetryAfter time.Duration
@@ -256,13 +256,13 @@ func (h *handler) deny(
 	}
 }
 
-// fail answers an undecided request. It reports whether OnError admits the request.
+// fail answers an undecided request, and reports whether OnError admits the request.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admits bool) {
 	setRetry(w.Header(), err)
 	if !h.onError(w, r, err) {
 		return false
 	}
-	// Otherwise a client could get admitted by asking for too much, or by leaving.
+	// OnError must not admit a client that asks for too much, or that has left.
 	if admission.NeverServed(err) || r.Context().Err() != nil {
 		return WriteError(w, r, err)
 	}
@@ -270,7 +270,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 	return true
 }
 
-// setRetry sets Retry-After unless err is permanent.
+// setRetry sets Retry-After, unless the request itself is at fault.
 func setRetry(fields http.Header, err error) {
 	if !admission.NeverServed(err) && !errors.Is(err, ErrNoKey) {
 		setRetryAfter(fields, max(time.Second, hybrid.RetryAfter(err)))
@@ -280,11 +280,11 @@ func setRetry(fields http.Header, err error) {
 // plain has the settings of a Middleware without options.
 var plain = &handler{settings: newSettings(nil)}
 
-// WriteDenial answers a denied request like a Middleware without options. It is for a handler that takes or
-// reserves the tokens itself. denied is the Result of Take or of a Reservation that is not OK. The answer is
-// 429 with RateLimit and Retry-After, or 503 after a denial by a fallback. The text of the limit, such as
-// "100/m", is its name. RateLimit-Policy is missing, because the Result has only one limit of the key.
-// WriteError answers an error of Reserve or Take.
+// WriteDenial answers a denied request like a Middleware without options, for a handler that takes or
+// reserves the tokens itself. denied is the Result, not OK, of Take or of a Reservation. The answer is 429
+// with RateLimit and Retry-After, or 503 after a denial by a fallback. The limit is named by its text, such
+// as "100/m". RateLimit-Policy is missing, because a Result has only one limit of the key. WriteError answers
+// an error of Reserve or Take.
 func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
 	ps := &policies{}
 	if denied.Limit.Tokens > 0 {
@@ -298,7 +298,8 @@ func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
 }
 
 // WriteError answers an undecided request like a handler without OnError, and returns false. An OnError calls
-// it for other errors, and a handler for errors of its own Reserve or Take. The status is
+// WriteError for errors that it does not handle, and a handler for errors of its own Reserve or Take. The
+// status is
 //
 //   - 413 (Content Too Large) if err wraps hybrid.ErrExceedsBurst,
 //   - 411 (Length Required) if err wraps hybrid.ErrInvalidN and the length of the request is unknown,
@@ -322,7 +323,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) (admit bool) 
 	return false
 }
 
-// answer writes a problem.
+// answer writes a response with a status and a problem.
 func answer(w http.ResponseWriter, status int, body []byte) {
 	w.Header()[fieldContentType] = problemContent
 	w.WriteHeader(status)
@@ -343,7 +344,7 @@ func problem(status int, typ, title string, violated []string) []byte {
 		Violated []string `json:"violated-policies,omitempty"`
 	}{typ, title, status, violated})
 	if err != nil {
-		panic(err) // never, with strings and a number
+		panic(err) // never happens with strings and a number
 	}
 	return append(body, '\n')
 }

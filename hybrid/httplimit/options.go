@@ -24,60 +24,59 @@ type settings struct {
 	fields  FieldSet
 	pauseOn []int
 
-	made policyCache // shared by all handlers, as some routers make one for each request
+	made policyCache // shared by all handlers, as some routers make a handler for each request
 }
 
 // Also adds a limit, to at most 16 in total, in any order. A request takes its tokens from all limits or from
-// none; see hybrid.Limiter.Join. Nothing is taken if a KeyFunc fails. RateLimit-Policy names all limits to
-// the client.
+// none; see hybrid.Limiter.Join. If a KeyFunc fails, no tokens are taken. RateLimit-Policy names all limits.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }
 
-// Cost sets the number of tokens that a request takes; 1 without it. 0 takes none. A request is never served
+// Cost sets the number of tokens, 0 or more, that a request takes; 1 without Cost. A request is never served
 // if its cost is above the burst, or negative, as a Request.ContentLength of unknown length is. OnError or
-// WriteError answers it, without Retry-After.
+// WriteError then answers, without Retry-After.
 func Cost(cost func(*http.Request) int64) Option { return func(s *settings) { s.cost = cost } }
 
-// Skip reports which requests are not limited.
+// Skip exempts the requests for which skip returns true from all limits.
 func Skip(skip func(*http.Request) bool) Option { return func(s *settings) { s.skip = skip } }
 
-// Class returns the class of a request in hybrid.Config.Priorities; 0 without it. In other classes the
-// answer has no RateLimit-Policy, because only class 0 can use all of a burst.
+// Class returns the class of a request in hybrid.Config.Priorities; 0 without Class. Answers to other classes
+// have no RateLimit-Policy, because only class 0 can use all of a burst.
 func Class(class func(*http.Request) int) Option { return func(s *settings) { s.class = class } }
 
 // Wait makes a request that would be denied wait for its tokens, for at most d. If the tokens cannot come in
-// time, it is denied at once. Without Wait, a RoundTripper waits until the request's context ends.
+// time, the request is denied at once. Without Wait, a RoundTripper waits until the request's context ends.
 func Wait(d time.Duration) Option { return func(s *settings) { s.wait = d } }
 
-// PauseOn adds statuses, such as 403 or 529, to 429 and 503, with which an answer that has Retry-After makes
-// the requests of a RoundTripper pause.
+// PauseOn adds statuses, such as 403 or 529, to 429 and 503. A RoundTripper pauses its requests after an
+// answer with such a status and Retry-After.
 func PauseOn(statuses ...int) Option {
 	return func(s *settings) { s.pauseOn = append(s.pauseOn, statuses...) }
 }
 
-// OnLimit answers requests above a limit, for example by a page. The fields are set before the call and
-// may be changed; answer writes the status.
+// OnLimit makes answer respond to requests above a limit, for example with a page. The fields are set before
+// the call of answer, which may change the fields and writes the status.
 func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 	return func(s *settings) { s.onLimit = answer }
 }
 
-// OnError answers undecided requests. Their error wraps ErrNoKey if there is no key, hybrid.ErrExceedsBurst,
-// ErrInvalidN or ErrInvalidKey if they are never served, or another error of package hybrid if a limiter
-// failed. Without OnError, WriteError answers. To serve the request without a limit, answer writes nothing
-// and returns true. Otherwise it writes the whole answer, or calls WriteError. A request that is never
-// served, or whose context has ended, stays refused.
+// OnError makes answer respond to undecided requests. The error wraps ErrNoKey if a request has no key,
+// hybrid.ErrExceedsBurst, ErrInvalidN or ErrInvalidKey if the request is never served, or another error of
+// package hybrid if a limiter failed. Without OnError, WriteError answers. To serve the request without a
+// limit, answer writes nothing and returns true. To refuse the request, answer writes the whole response, or
+// calls WriteError. A request that is never served, or whose context has ended, stays refused.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }
 
-// Status sets the status of the answer to a request above a limit, 200 to 999; 429 without it.
+// Status sets the status of the answer to a request above a limit, 200 to 999; 429 without Status.
 func Status(code int) Option { return func(s *settings) { s.status = code } }
 
-// FieldSet selects the fields of an answer about limits. Combine sets with |.
+// FieldSet selects the fields of an answer about limits. Sets are combined with |.
 type FieldSet int
 
-// The sets of fields. Each includes Retry-After.
+// The sets of fields, each of which includes Retry-After.
 const (
 	// FieldsNone has only Retry-After.
 	FieldsNone FieldSet = 0
@@ -85,11 +84,11 @@ const (
 	// binds, as in draft-ietf-httpapi-ratelimit-headers-10.
 	FieldsDraft FieldSet = 1
 	// FieldsLegacy has X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset of the limit that
-	// binds. The last is a time in seconds since 1970.
+	// binds. X-RateLimit-Reset is a time in seconds since 1970.
 	FieldsLegacy FieldSet = 2
 )
 
-// Fields sets the fields of an answer about limits; FieldsDraft without it.
+// Fields sets the fields of an answer about limits; FieldsDraft without Fields.
 func Fields(set FieldSet) Option { return func(s *settings) { s.fields = set } }
 
 func newSettings(options []Option) *settings {

@@ -26,10 +26,10 @@ type pauses struct {
 	sweptAt time.Time
 }
 
-// note begins a pause of key for d, or extends one. It returns false if too many keys have a pause.
+// note begins or extends a pause of key for d. note returns false if too many keys have a pause.
 //
-// Requests that wait for tokens of key stop waiting. Otherwise they would hold their tokens during the pause,
-// and all be sent at once after it.
+// Requests that wait for tokens of key stop waiting. Without that, requests would hold tokens during the
+// pause, and all be sent at once after it.
 func (p *pauses) note(key string, d time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,8 +54,8 @@ func (p *pauses) note(key string, d time.Duration) bool {
 	return true
 }
 
-// enter waits until key has no pause. It returns a context for taking tokens, which ends when a pause begins.
-// The caller calls leave when it has the tokens or an error; paused reports that a pause has begun.
+// enter waits until key has no pause. enter returns a context for taking tokens, which ends when a pause
+// begins. The caller calls leave when it has the tokens or an error; paused reports that a pause has begun.
 func (p *pauses) enter(ctx context.Context, key string) (
 	drawing context.Context, leave func() (paused bool), err error,
 ) {
@@ -111,7 +111,7 @@ func (e *pausedError) Unwrap() error { return hybrid.ErrWouldExceedDeadline }
 func (e *pausedError) RetryAfter() time.Duration { return e.left }
 
 // pauseOf returns the pause that an answer asks for, in milliseconds, in seconds or until a date; 0 if none.
-// A date is compared with the Date field of the answer, if there is one.
+// A date is compared with the answer's Date field or, without a Date, with this machine's clock.
 func (s *settings) pauseOf(answer *http.Response) time.Duration {
 	if !slices.Contains(s.pauseOn, answer.StatusCode) {
 		return 0
@@ -134,13 +134,13 @@ func (s *settings) pauseOf(answer *http.Response) time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// roundUp returns value, a decimal number, in whole units, rounded up; 0 if it is no number.
+// roundUp returns value, a decimal number, in whole units, rounded up; 0 if value is no number.
 func roundUp(value string, unit time.Duration) time.Duration {
 	if strings.Trim(value, ".0123456789") != "" {
 		return 0 // ParseFloat reads more: signs, exponents, Inf, NaN
 	}
 	n, err := strconv.ParseFloat(value, 64)
-	if err != nil && !math.IsInf(n, 1) { // Inf is out of range
+	if err != nil && !math.IsInf(n, 1) { // Inf means a number out of range
 		return 0
 	}
 	return time.Duration(min(math.Ceil(n), float64(math.MaxInt64/unit))) * unit

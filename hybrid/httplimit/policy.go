@@ -48,8 +48,8 @@ type policyCache struct {
 	ready atomic.Pointer[map[policyKey]*policies]
 
 	mu      sync.Mutex
-	others  map[policyKey]*policies // policies made since then
-	lookups int                     // look-ups without a ready policy since then
+	others  map[policyKey]*policies // policies made since ready was stored
+	lookups int                     // lookups without a ready policy since ready was stored
 }
 
 // policiesFor returns the policies of the rule called name for a key with these limits.
@@ -64,9 +64,9 @@ func (c *policyCache) policiesFor(name string, limits []hybrid.Limit, status int
 	return c.findOrMake(key, limits, status)
 }
 
-// findOrMake is policiesFor for policies that are not ready. It makes other policies ready after as many
-// look-ups as there are ready ones, so a look-up copies one policy on average. Above policiesMax it drops the
-// former ready ones.
+// findOrMake is policiesFor for policies that are not ready. findOrMake makes other policies ready after as
+// many lookups as there are ready policies, so a lookup copies one policy on average. Above policiesMax
+// findOrMake drops the former ready policies.
 func (c *policyCache) findOrMake(key policyKey, limits []hybrid.Limit, status int) *policies {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *policyCache) findOrMake(key policyKey, limits []hybrid.Limit, status in
 		ready = *have
 	}
 	if p, ok := ready[key]; ok {
-		return p // another look-up has made it ready
+		return p // another lookup has made p ready
 	}
 	p := c.others[key]
 	if p == nil {
@@ -135,8 +135,8 @@ const integerMax = 999_999_999_999_999
 
 // promise returns q and w of RateLimit-Policy: quota tokens are available in any window seconds, whatever was
 // taken before, to a client that is alone with the key. quota is the burst and window the time in which it
-// fills, in whole seconds. A burst that fills within a second says little about the rate, so quota is then
-// the tokens of one second. For a sliding window or a calendar, the two are its tokens and its length.
+// fills, in whole seconds. A burst that fills within a second says little about the rate, so for such a limit
+// quota is the tokens of one second. For a window limit, quota is its tokens and window its length.
 func promise(l hybrid.Limit) (quota, window int64) {
 	if l.Equal(hybrid.Blocked) {
 		return 0, 1
@@ -194,8 +194,7 @@ const (
 	fieldContentType     = "Content-Type"
 )
 
-// values has three field values, and the bytes of two, in one allocation in place of five: a request may cost
-// two.
+// values holds three field values, and the bytes of two, in one allocation instead of five.
 type values struct {
 	list [3]string
 	n    uint8
@@ -208,21 +207,21 @@ func (v *values) room() []byte { return v.text[v.end:v.end] }
 
 // put makes text, which the caller has appended to room, the next value. text must not change afterwards.
 func (v *values) put(text []byte) []string {
-	if len(text) <= len(v.text)-int(v.end) { // text is still in room
+	if len(text) <= len(v.text)-int(v.end) { // append has not moved text out of room
 		v.end += uint8(len(text))
 	}
 	return v.add(unsafe.String(unsafe.SliceData(text), len(text)))
 }
 
-// add makes text the next value. Each answer has its own slice, because handlers may change it.
+// add makes text the next value. Each answer has its own slice, because handlers may change the slice.
 func (v *values) add(text string) []string {
 	v.list[v.n] = text
 	v.n++
 	return v.list[v.n-1 : v.n : v.n]
 }
 
-// setState sets the fields about the limits ps and the decision r of one of them, p. wait is the Retry-After
-// of a denial.
+// setState sets the fields about the limits ps and the decision r by their limit p. wait is a denial's
+// Retry-After.
 func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Result, wait time.Duration) {
 	left := min(max(r.Remaining, 0), p.quota)
 	reset := wait
@@ -231,7 +230,7 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 	case left > 0 || p.limit.Windowed(): // a window gains tokens only when old charges end
 		reset = r.ResetAfter
 	default:
-		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the next token comes by then
+		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the longest time until the next token
 	}
 	v := new(values)
 	if s.fields&FieldsDraft != 0 {
@@ -240,7 +239,7 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 		}
 		text := append(append(v.room(), p.quoted...), ";r="...)
 		text = strconv.AppendInt(text, left, 10)
-		if reset > 0 { // 0 if no token is missing, or for Blocked
+		if reset > 0 { // reset is 0 if no token is missing, or for Blocked
 			text = strconv.AppendInt(append(text, ";t="...), min(seconds(reset), integerMax), 10)
 		}
 		add(h, fieldLimit, v.put(text))
@@ -273,9 +272,9 @@ func add(h http.Header, field string, value []string) {
 	h[field] = value
 }
 
-// RemoveFields removes all fields about limits except Retry-After from the answer of another server. It is a
-// httputil.ReverseProxy.ModifyResponse for a proxy inside a Middleware, whose answers would otherwise have
-// the fields of both servers. It returns nil.
+// RemoveFields removes all fields about limits except Retry-After from the answer of another server.
+// RemoveFields is a httputil.ReverseProxy.ModifyResponse for a proxy inside a Middleware, whose answers would
+// otherwise have the fields of both servers. RemoveFields returns nil.
 func RemoveFields(answer *http.Response) error {
 	for _, f := range []string{
 		fieldPolicy, fieldLimit, fieldLegacyLimit, fieldLegacyRemaining, fieldLegacyReset,
@@ -285,7 +284,7 @@ func RemoveFields(answer *http.Response) error {
 	return nil
 }
 
-// setRetryAfter sets Retry-After.
+// setRetryAfter sets Retry-After to d.
 func setRetryAfter(h http.Header, d time.Duration) {
 	h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(d), 10)}
 }

@@ -10,19 +10,20 @@ import (
 )
 
 // attemptsMax bounds the attempts of one request. discardMax bounds the bytes that are read of a discarded
-// answer's body so that its connection can be reused.
+// answer's body so that the connection can be reused.
 const attemptsMax, discardMax = 4, 64 << 10
 
 // RoundTripper returns a Transport for an http.Client. Each request waits for its tokens of limiter before
 // next sends it. A nil next means http.DefaultTransport. Goroutines may share the result. RoundTripper panics
 // if limiter or key is nil.
 //
-// An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms pauses all requests of its
-// key in this process for that time, at most ten minutes. Other processes pause only after such an answer of
-// their own. During a pause no request is sent or takes tokens; afterwards each takes its tokens first. The
-// keys of Also have no pauses, so choose key to stand for one upstream, or one account there.
+// An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms pauses all requests with
+// the same key in this process for the given time, at most ten minutes. Another process pauses only after a
+// 429 or 503 to its own request. During a pause no request is sent or takes tokens; after it each request
+// takes its tokens first. The keys of Also have no pauses, so choose key to stand for one upstream, or for
+// one account at an upstream.
 //
-// After the pause the request is sent again, up to three times, if it can be repeated: its method is
+// After the pause the refused request is sent again, up to three times, if it can be repeated: its method is
 // idempotent or it has an Idempotency-Key, and it has no body or a GetBody. The answer is returned unchanged
 // if the request cannot be repeated, if the pause exceeds ten minutes or if the request's deadline comes
 // first.
@@ -55,7 +56,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := r.Context(), context.CancelFunc(func() {})
 	if t.wait > 0 {
-		ctx, cancel = context.WithTimeout(ctx, t.wait) // bounds the wait, not the sending
+		ctx, cancel = context.WithTimeout(ctx, t.wait) // bounds the wait for tokens, not the sending
 	}
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -80,7 +81,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if again == nil {
 			return answer, nil
 		}
-		_, _ = io.CopyN(io.Discard, answer.Body, discardMax) // otherwise the connection is closed
+		_, _ = io.CopyN(io.Discard, answer.Body, discardMax) // an unread body would close the connection
 		_ = answer.Body.Close()
 		r = again
 	}
@@ -123,8 +124,7 @@ func (t *transport) admit(ctx context.Context, r *http.Request) (name string, er
 	}
 }
 
-// repeat returns r for another attempt. It returns nil if a repetition might act twice, or if the body is
-// gone.
+// repeat returns r for another attempt, or nil if a repetition might act twice or the body is gone.
 func repeat(r *http.Request) *http.Request {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut,

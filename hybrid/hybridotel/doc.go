@@ -1,6 +1,6 @@
-// Package hybridotel reports metrics and spans of package hybrid to OpenTelemetry. Its spans connect each
-// waiting request with its lease call. It needs only the OpenTelemetry API; the program chooses SDK and
-// exporter.
+// Package hybridotel reports metrics and spans of package hybrid to OpenTelemetry. The spans connect each
+// waiting request with its lease call. Package hybridotel needs only the OpenTelemetry API; the program
+// chooses SDK and exporter.
 //
 //	telemetry, err := hybridotel.New(hybridotel.Config{}) // the global providers
 //	limiter, err := hybrid.New(telemetry.Store(store), hybrid.Config{...})
@@ -8,18 +8,18 @@
 //	...
 //	err = telemetry.Wait(ctx, limiter.Key("user-17"))
 //
-// Each of the three works without the others. Register reports metrics from hybrid.Stats. Store reports round
-// trips and their spans. Wait reports the durations and outcomes of waits. None of them slows Key.Allow,
+// Register, Store and Wait work without each other. Register reports metrics from hybrid.Stats. Store reports
+// round trips and their spans. Wait reports the durations and outcomes of waits. Key.Allow stays as fast,
 // because requests report nothing: a reader reads Stats when it collects.
 //
 // # Metrics
 //
 // All metrics have Config.Attributes. Metrics of Register and Wait also have the attribute yuzhi.limiter, the
-// hybrid.Config.Name, unless that is empty. No metric or span has a key of a request. Counts are tokens
+// hybrid.Config.Name, unless the name is empty. No metric or span has a key of a request. Counts are tokens
 // unless the unit says otherwise. Prometheus writes "_" for ".", "_seconds" for s, "_per_second" for
 // {token}/s, and "_total" after a counter.
 //
-// The structure follows the stable convention aspnetcore.rate_limiting: requests by result, waiting requests,
+// The metrics follow the stable convention aspnetcore.rate_limiting: requests by result, waiting requests,
 // and durations.
 //
 // Metrics of Register, which reads hybrid.Limiter.Stats once for each collection:
@@ -71,8 +71,8 @@
 //	yuzhi.wait      internal  one Wait; a child of the caller's span. yuzhi.limiter, yuzhi.tokens,
 //	                          yuzhi.outcome
 //
-// A yuzhi.lease span is linked with the span of each request that waits for one of its keys, in both
-// directions. The request's span is yuzhi.wait, or the caller's own span if it does not use Wait. A
-// yuzhi.lease has at most 128 links. Names follow the conventions for databases: db.system.name for a
-// redisbucket.Store, db.operation.batch.size, error.type. Spans of a memory.Store are internal.
+// A yuzhi.lease span is linked with the span of each request that waits for one of the exchange's keys, in
+// both directions. The request's span is yuzhi.wait, or the caller's own span if the caller does not use
+// Wait. A yuzhi.lease span has at most 128 links. Names follow the conventions for databases: db.system.name
+// for a redisbucket.Store, db.operation.batch.size, error.type. Spans of a memory.Store are internal.
 package hybridotel

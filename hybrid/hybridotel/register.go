@@ -15,12 +15,13 @@ import (
 var limiterKey = attribute.Key("yuzhi.limiter")
 
 // Register reports l, all its classes together, until unregister is called. A second call of unregister does
-// nothing. Each collection by a reader calls Stats once.
+// nothing. Each collection by a reader calls Limiter.Stats once.
 //
 // Limiters with the same name are reported as one. A Limiter that is registered twice counts once. The counts
 // of a closed Limiter no longer change. Unregister a Limiter after its Shutdown, which still changes counts;
-// a registered Limiter is never freed. The sums of its name keep its counts, because a counter must not fall.
-// A new Limiter of the same name adds to them, and a Limiter that is registered again is counted again.
+// a registered Limiter is never freed. The sums of a name keep the counts of unregistered Limiters, because a
+// counter must not fall. A new Limiter of the same name adds to these sums, and a Limiter that is registered
+// again is counted again.
 func (t *Telemetry) Register(l *hybrid.Limiter) (unregister func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,7 +46,7 @@ func (t *Telemetry) unregister(g *group, l *hybrid.Limiter) {
 
 // group has the registered Limiters of one name, and their values.
 type group struct {
-	limiters map[*hybrid.Limiter]int // number of registrations of each
+	limiters map[*hybrid.Limiter]int // number of registrations of each Limiter
 	values   map[string]*value       // values by the metric's name and the encoded attributes
 }
 
@@ -111,7 +112,7 @@ func (t *Telemetry) collect(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
-// add counts n, read by this collection.
+// add counts n in the given collection.
 func (v *value) add(n float64, collection uint64) {
 	if v.collection != collection {
 		v.collection, v.sum = collection, 0
@@ -123,10 +124,10 @@ func (v *value) add(n float64, collection uint64) {
 	}
 }
 
-// report ends a collection. A rising value is reported even after its last Limiter is gone, and never falls.
-// Stats.Admitted and Denied do fall when Reservation.Cancel gives tokens back or a Join denies. A reader
-// would take the fall for a restart and count everything again, so the report stays constant until the count
-// has risen above it.
+// report reports v at the end of a collection. A rising value is reported even if no Limiter has it any more,
+// and never falls. Stats.Admitted and Denied do fall when Reservation.Cancel gives tokens back or a Join
+// denies. A reader would take the fall for a restart and count everything again, so the reported value stays
+// constant until the count is above it.
 func (v *value) report(o metric.Observer, instrument metric.Observable, collection uint64) {
 	with := metric.WithAttributeSet(v.attributes)
 	if v.collection != collection {
@@ -136,7 +137,7 @@ func (v *value) report(o metric.Observer, instrument metric.Observable, collecti
 	case kind == rising:
 		v.highest = max(v.highest, v.unregistered+v.sum)
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.highest), with)
-	case v.collection != collection: // such as a limit no longer in force
+	case v.collection != collection: // a missing value, such as of a limit no longer in force
 	case kind == level:
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.sum), with)
 	default:
@@ -152,8 +153,8 @@ type observed struct {
 	read        func(s *hybrid.Stats, emit emit)
 }
 
-// emit takes one value of a metric and its own attributes. Counts are whole numbers far below 2^53, so a
-// float64 is exact.
+// emit takes one value of a metric and the value's own attributes. Counts are below 2^53, so a float64 is
+// exact.
 type emit func(value float64, attributes ...attribute.KeyValue)
 
 // kind selects how the values of several Limiters with one name are combined.
@@ -164,7 +165,7 @@ const (
 	rising kind = iota
 	// level values are summed.
 	level
-	// All processes should report the same value. If they differ, the highest one counts.
+	// alike values should be equal in all Limiters of a name: the highest one is reported.
 	alike
 )
 

@@ -19,13 +19,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Store wraps s for hybrid.New and reports its round trips and spans. hybrid.New treats it as s: it finds
-// contradicting Limiters on both, and Limiter.Ping reaches s. Several Limiters may share it. A Limiter with
-// hybrid.ScopeProcess uses it only for Configure, as its lease calls stay in the process.
+// Store wraps s for hybrid.New and reports the round trips and spans of s. hybrid.New treats the wrapper as
+// s: New finds contradicting Limiters on both, and Limiter.Ping reaches s. Several Limiters may share the
+// wrapper. A Limiter with hybrid.ScopeProcess uses only Configure: its lease calls stay in the process.
 //
 // An exchange costs a few more allocations, whatever the number of calls, unless a span is recorded. An error
-// is reported as one word, because its text may contain a key; hybrid logs the text. A nil s is returned
-// unchanged.
+// is reported as one word, because its text may contain a key; hybrid logs the text. Store returns a nil s.
 func (t *Telemetry) Store(s lease.Store) lease.Store {
 	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return s // hybrid.New refuses a nil Store
@@ -53,7 +52,7 @@ var (
 	_ lease.Identifier = (*store)(nil)
 )
 
-// Identity implements lease.Identifier: it is the identity of the inner Store.
+// Identity implements lease.Identifier: it returns the identity of the inner Store.
 func (s *store) Identity() any {
 	if i, ok := s.inner.(lease.Identifier); ok {
 		return i.Identity()
@@ -103,7 +102,7 @@ var (
 	errorKey     = attribute.Key("error.type")
 )
 
-// measure reports one round trip. err is nil unless all of its calls failed.
+// measure reports one round trip. err is nil unless all calls of the round trip failed.
 func (s *store) measure(ctx context.Context, took time.Duration, err error, about ...attribute.KeyValue) {
 	if err != nil {
 		about = append(about, errorKey.String(errorType(err)))
@@ -231,11 +230,10 @@ func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 	x.store.measure(ctx, took, err, operationKey.String("lease"), node)
 }
 
-// linksMax bounds the links of one span; the SDK keeps as many by default.
+// linksMax bounds the links of one span; the SDK has the same default.
 const linksMax = 128
 
-// link links x's span with the spans of requests that wait for the keys of calls, in both directions and once
-// each.
+// link links x's span with the spans of requests that wait for the keys of calls, once in each direction.
 func (x *exchange) link(calls []*lease.Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

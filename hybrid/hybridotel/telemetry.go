@@ -21,11 +21,11 @@ import (
 type Config struct {
 	MeterProvider  metric.MeterProvider // nil means otel.GetMeterProvider()
 	TracerProvider trace.TracerProvider // nil means otel.GetTracerProvider()
-	Attributes     []attribute.KeyValue // for every metric and span
+	Attributes     []attribute.KeyValue // attributes of every metric and span
 }
 
-// Telemetry reports Limiters, Stores and waits. A program needs one; the reports of two to one provider add
-// up. Goroutines may share it. Use New; the zero value does not work.
+// Telemetry reports Limiters, Stores and waits. A program needs one Telemetry; the reports of two Telemetries
+// to one provider add up. Goroutines may share a Telemetry. Use New; the zero Telemetry does not work.
 type Telemetry struct {
 	attributes []attribute.KeyValue
 	tracer     trace.Tracer
@@ -43,7 +43,7 @@ type Telemetry struct {
 // scope is the name of the instrumentation: this package.
 const scope = "github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 
-// The bounds of the histograms' buckets, in seconds. The SDK's defaults are meant for milliseconds.
+// The bounds of the histograms' buckets, in seconds. The SDK's default bounds are meant for milliseconds.
 var (
 	roundTripBounds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 	waitBounds      = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
@@ -108,9 +108,9 @@ type Waiter interface {
 // Wait is WaitN for one token.
 func (t *Telemetry) Wait(ctx context.Context, k Waiter) error { return t.WaitN(ctx, k, 1) }
 
-// WaitN calls k.WaitN and reports its duration and outcome, as a metric and as a child span of ctx's span. If
-// the Limiter's Store comes from Telemetry.Store, that span is linked with the lease calls that the request
-// waited for.
+// WaitN calls k.WaitN and reports the duration and outcome of the wait, as a metric and as a child span of
+// ctx's span. If the Limiter's Store comes from Telemetry.Store, the child span is linked with the lease
+// calls that the request waited for.
 func (t *Telemetry) WaitN(ctx context.Context, k Waiter, n int64) error {
 	about := limitersOf(k)
 	ctx, span := t.tracer.Start(ctx, "yuzhi.wait")

@@ -9,8 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// FaultyStore is a lease.Store that passes calls on to Store until a test calls Away or Slow. It is for tests
-// of how a service behaves while Redis is away. Goroutines may share it. In virtual time:
+// FaultyStore is a lease.Store that passes calls on to Store until a test calls Away or Slow. A FaultyStore
+// is for tests of a service while Redis is away. Goroutines may share a FaultyStore. Example:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		store := &hybridtest.FaultyStore{Store: memory.New(nil)} // package lease/memory
@@ -33,16 +33,16 @@ var (
 	_ lease.Router = (*FaultyStore)(nil)
 )
 
-// Away makes every call fail at once, as if connections were refused. Before the first request of a Limiter
-// it tests a cold start: Policy.ColdStart then decides, and Policy.Fallback only after a reply.
+// Away makes every call fail at once, as if connections were refused. Away before the first request of a
+// Limiter tests a cold start: Policy.ColdStart decides, and Policy.Fallback only after a reply.
 func (s *FaultyStore) Away() { s.set(true, 0) }
 
-// Slow makes every answer come later by delay; the calls are made. A delay above hybrid.Config.CallTimeout
-// makes the store count as away.
+// Slow delays every answer by delay; the calls are executed. A delay above hybrid.Config.CallTimeout makes
+// the store count as away.
 func (s *FaultyStore) Slow(delay time.Duration) { s.set(false, delay) }
 
-// Back ends Away and Slow. A Limiter notices it with its next probe: at the latest about a TTL (0.4 s by
-// default) later while requests come.
+// Back ends Away and Slow. While requests come, the next probe of a Limiter finds the store back, at the
+// latest about a TTL (0.4 s by default) later.
 func (s *FaultyStore) Back() { s.set(false, 0) }
 
 func (s *FaultyStore) set(away bool, delay time.Duration) {
@@ -51,7 +51,7 @@ func (s *FaultyStore) set(away bool, delay time.Duration) {
 	s.away, s.delay = away, delay
 }
 
-// errAway means that the call was not made.
+// errAway means that the call was not executed.
 var errAway = fmt.Errorf("hybridtest: the store is away: %w: %w", lease.ErrUnavailable, lease.ErrRefused)
 
 // fault returns errAway, or the delay of answers.
@@ -86,8 +86,7 @@ func fail(calls []*lease.Call, err error) {
 	}
 }
 
-// wait returns nil after delay, or an error if ctx ends first. The call was made, but its caller cannot know
-// that.
+// wait returns nil after late, or an error if ctx ends first. The caller cannot know that the call was made.
 func wait(ctx context.Context, late time.Duration) error {
 	if late <= 0 {
 		return nil

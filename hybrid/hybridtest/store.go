@@ -20,8 +20,8 @@ import (
 )
 
 // CheckStore fails t if a store breaks the contract in the comment of lease.Store. open returns a store
-// without buckets; CheckStore calls it once for each subtest. It runs in real time, outside a synctest
-// bubble, and takes about a second with a local server. A failure prints the seed of the random calls.
+// without buckets; CheckStore calls open once for each subtest. CheckStore runs in real time, outside a
+// synctest bubble, and takes about a second with a local server. A failure prints the random seed.
 func CheckStore(t *testing.T, open func(t *testing.T) lease.Store) {
 	for _, part := range []struct {
 		name string
@@ -83,7 +83,7 @@ type holder struct {
 	last      lease.Request
 }
 
-// next returns the next request of h: a renewal, a draw, a retry, or one that must be refused.
+// next returns the next request of h: a renewal, a draw, a retry, or a request that must be refused.
 func (h *holder) next(rng *rand.Rand, c lease.Config) lease.Request {
 	if n := rng.IntN(20); n == 0 && h.seq > 0 {
 		return h.last
@@ -214,8 +214,7 @@ func answersOnce(t *testing.T, s lease.Store) {
 	}
 }
 
-// keysStandApart checks that keys of any bytes have separate buckets, and that a long key has the bucket of
-// its hash.
+// keysStandApart checks that keys of any bytes have separate buckets, and that ShortKey names a long key's.
 func keysStandApart(t *testing.T, s lease.Store) {
 	long := strings.Repeat("x", lease.KeyMax+1)
 	for _, key := range []string{
@@ -236,7 +235,7 @@ func keysStandApart(t *testing.T, s lease.Store) {
 	testkit.Check(t, !st.Exists && !inspect(t, s, "new").Exists, "OpInspect creates a bucket: %+v", st)
 }
 
-// goroutinesShare checks that concurrent calls get at most the burst.
+// goroutinesShare checks that concurrent calls get exactly the burst.
 func goroutinesShare(t *testing.T, s lease.Store) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -260,8 +259,7 @@ func goroutinesShare(t *testing.T, s lease.Store) {
 	}
 }
 
-// contextsEnd checks that a call whose context has ended is granted, or that its error tells whether it was
-// made.
+// contextsEnd checks that a call whose context has ended is granted, or that its error says if it was made.
 func contextsEnd(t *testing.T, s lease.Store) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -1,5 +1,5 @@
-// Package rpclimit limits the calls of an RPC server. Limiter.Limit decides one call by its context. The
-// package imports no RPC library: for gRPC there is hybrid/rpclimit/grpclimit, a module of its own.
+// Package rpclimit limits the calls of an RPC server. Limiter.Limit decides one call by its context. Package
+// rpclimit imports no RPC library; hybrid/rpclimit/grpclimit, a module of its own, is for gRPC.
 package rpclimit
 
 import (
@@ -13,19 +13,19 @@ import (
 )
 
 // KeyFunc returns the key of a call from its context: from metadata, the method, or the peer's address (see
-// AddressKey). An error or an empty key becomes ErrNoKey. It runs once for each call, on the goroutine of the
-// call.
+// AddressKey). A call with an error or an empty key gets ErrNoKey. A KeyFunc runs once for each call, on the
+// goroutine of the call.
 type KeyFunc func(ctx context.Context) (string, error)
 
 // AddressKey returns the key of a client with this IP address, with or without a port. An IPv6 /64 counts as
-// one address. Equal addresses have equal keys in any spelling. Any other text is its own key.
+// one address. Equal addresses have equal keys in any spelling. A text that is no address is its own key.
 func AddressKey(address string) string { return admission.AddressKey(address) }
 
 // FirstOf returns the key of the first KeyFunc in keys that has one, such as a customer's key or else the
 // peer's address. The key begins with the index of that KeyFunc and a colon, such as "0:acme", so that
-// different kinds of keys never meet. Config.LimitsFor, Limiter.SetLimits and logs of package hybrid use this
-// whole key. After an empty key or an error that wraps ErrNoKey the next KeyFunc runs; any other error ends
-// the search.
+// different kinds of keys are never equal. Config.LimitsFor, Limiter.SetLimits and logs of package hybrid use
+// this whole key. After an empty key or an error that wraps ErrNoKey the next KeyFunc runs; any other error
+// ends the search.
 //
 // A KeyFunc before the last must return authenticated keys, and for an unknown key an error other than
 // ErrNoKey: otherwise a client could invent a key with a new bucket for each call. FirstOf panics without
@@ -33,11 +33,11 @@ func AddressKey(address string) string { return admission.AddressKey(address) }
 func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
 // Combine makes one key of several, such as "this user of this method". Different parts make different keys,
-// for any bytes. Combine's key fails if a part is empty or has an error. Also is for several limits that must
-// all admit a call, each with its own key. Combine panics without keys.
+// whatever bytes they have. Combine's key fails if a part is empty or has an error. The option Also is for
+// several limits, each with its own key, that must all admit a call. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }
 
-// Limiter limits calls. Goroutines may share it. Use New; the zero value does not work.
+// Limiter limits calls. Goroutines may share a Limiter. Use New; the zero Limiter does not work.
 type Limiter struct {
 	rules    []rule
 	cost     func(context.Context) int64
@@ -64,16 +64,16 @@ func New(limiter *hybrid.Limiter, key KeyFunc, options ...Option) *Limiter {
 	return l
 }
 
-// Limit returns nil if the call of ctx is admitted, and otherwise an error; see Status, which converts it.
-// It waits for at most one lease call, and as long as Wait allows. Without Status the error
+// Limit returns nil if the call of ctx is admitted, and otherwise an error, which the option Status may
+// convert. Limit waits for at most one lease call, and as long as Wait allows. Without Status the error
 //
-//   - wraps ErrDenied if a limit denies the call (it is a Denial),
+//   - wraps ErrDenied if a limit denies the call (the error is a Denial),
 //   - wraps hybrid.ErrUnavailable if the store did not answer and a fallback denies the call (also a
 //     Denial), or hybrid.ErrTableFull,
-//   - wraps ErrNoKey if there is no key, and the KeyFunc's error,
-//   - wraps hybrid.ErrExceedsBurst if the cost is above the burst, or hybrid.ErrInvalidN if it is negative:
-//     the call is never admitted,
-//   - wraps the context's error if that ended first, or is another one of hybrid.Limiter.Take.
+//   - wraps ErrNoKey, and the KeyFunc's error, if the call has no key,
+//   - wraps hybrid.ErrExceedsBurst if the cost is above the burst, or hybrid.ErrInvalidN if the cost is
+//     negative: the call is never admitted,
+//   - wraps the context's error if the context ended first, or is another error of hybrid.Limiter.Take.
 func (l *Limiter) Limit(ctx context.Context) error {
 	err := l.decide(ctx)
 	if err == nil || l.status == nil {
@@ -82,7 +82,7 @@ func (l *Limiter) Limit(ctx context.Context) error {
 	if answer := l.status(err); answer != nil || ctx.Err() == nil && !admission.NeverServed(err) {
 		return answer
 	}
-	return err // Status cannot admit a cancelled call, or one that asks for too much
+	return err // Status cannot admit a cancelled call, or a call that asks for too much
 }
 
 func (l *Limiter) decide(ctx context.Context) error {
@@ -127,13 +127,13 @@ func (l *Limiter) keyOf(ctx context.Context) (admission.Key, error) {
 	return keys[0].Limiter().Join(keys...), nil
 }
 
-// The errors that Limit's error wraps, in addition to those of package hybrid.
+// The errors that Limit's error wraps, in addition to the errors of package hybrid.
 var (
 	ErrDenied = errors.New("rpclimit: denied")
 	ErrNoKey  = errors.New("rpclimit: no key")
 )
 
-// Denial is the error of a denied call. Its text names the limit and never the key, which may be a secret.
+// Denial is the error of a denied call. The text names the limit and never the key, which may be a secret.
 type Denial struct {
 	Result hybrid.Result // decision by the limit that binds, with its key
 }
@@ -155,8 +155,8 @@ func (d Denial) RetryAfter() time.Duration {
 	return d.Result.RetryAfter
 }
 
-// Unwrap returns ErrDenied, or hybrid.ErrUnavailable if the store did not answer: the call may be within
-// the limit then.
+// Unwrap returns ErrDenied, or hybrid.ErrUnavailable if the store did not answer: the call may be within a
+// limit.
 func (d Denial) Unwrap() error {
 	if admission.Failed(d.Result) {
 		return hybrid.ErrUnavailable
@@ -167,8 +167,8 @@ func (d Denial) Unwrap() error {
 // Option is a setting of New.
 type Option func(*Limiter)
 
-// Also limits each call by one more key, such as a tenant's or one for all calls, to at most 16 keys. A
-// call takes its tokens from all limits or from none; see hybrid.Limiter.Join. Also panics if limiter or
+// Also limits each call by one more key, such as a tenant's key or one key for all calls, to at most 16 keys.
+// A call takes its tokens from all limits or from none; see hybrid.Limiter.Join. Also panics if limiter or
 // key is nil.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	if limiter == nil || key == nil {
@@ -177,13 +177,13 @@ func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(l *Limiter) { l.rules = append(l.rules, rule{limiter, key}) }
 }
 
-// Cost sets the number of tokens that a call takes; 1 without it. 0 takes none.
+// Cost sets the number of tokens, 0 or more, that a call takes; 1 without Cost.
 func Cost(cost func(ctx context.Context) int64) Option { return func(l *Limiter) { l.cost = cost } }
 
-// Class returns the class of a call in hybrid.Config.Priorities; 0 without it.
+// Class sets the class of a call in hybrid.Config.Priorities; 0 without Class.
 func Class(class func(ctx context.Context) int) Option { return func(l *Limiter) { l.class = class } }
 
-// Skip reports which calls are not limited, such as health checks.
+// Skip exempts the calls for which skip returns true, such as health checks, from all limits.
 func Skip(skip func(ctx context.Context) bool) Option { return func(l *Limiter) { l.skip = skip } }
 
 // Wait makes a call that would be denied wait for its tokens, for at most d. Waiting calls are served in

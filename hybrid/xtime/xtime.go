@@ -1,5 +1,5 @@
-// Package xtime gives a hybrid.Key the method set of golang.org/x/time/rate's Limiter. Code for one process
-// then works for a fleet: replace the type *rate.Limiter by *xtime.Limiter and the constructor by New.
+// Package xtime gives a hybrid.Key the method set of golang.org/x/time/rate's Limiter. To make code for one
+// process work for a fleet, replace the type *rate.Limiter by *xtime.Limiter and the constructor by New.
 //
 //	shared, err := hybrid.Redis(client, "crawler", hybrid.Every(50*time.Millisecond).WithBurst(5))
 //	err = shared.Ping(ctx) // opens the connection before the first Wait
@@ -9,22 +9,22 @@
 // A program with a limit for each host makes one shared limiter, and New(shared.Key(host)) for each host.
 // Tests may use a *rate.Limiter behind an interface of the methods that a program calls.
 //
-// Most callers need only Allow and Wait. They differ from those of rate in this:
+// Most callers need only Allow and Wait. The methods differ from those of package rate as follows:
 //
 //   - Allow waits for one lease call, at most hybrid.Config.CallTimeout, if this process has no token and
 //     does not know the bucket to be empty.
 //   - In an outage of Redis, Wait continues at this process's share of the rate. With hybrid.FallbackDeny,
-//     and before the first reply, it waits for Redis until its context ends.
+//     and before the first reply, Wait waits for Redis until its context ends.
 //   - Waiting requests come before Allow in their own process. Another process's Allow may take tokens that
 //     a Wait needs: for optional work, give Config.Priorities to hybrid.New and use New(key.Class(1)).
 //   - The error of a Wait that would be too late wraps context.DeadlineExceeded.
-//   - There is no Reserve. A process cannot promise a token that the bucket has not leased to it, so it
-//     has no Delay to return. Code that reserves, sleeps for Delay and continues calls Wait.
+//   - A Limiter has no Reserve. A process cannot promise a token that the bucket has not leased to it, so a
+//     Reserve could return no Delay. Code that reserves, sleeps for Delay and continues should call Wait.
 //   - The bucket's clock decides, so the methods ignore a given time.
 //   - Limit, Burst, Tokens, SetLimit and SetBurst ask the store, and take a round trip.
-//   - A negative n is an error; rate adds tokens.
+//   - A negative n is an error; package rate adds tokens.
 //
-// hybrid.Key.Reserve is no substitute: it is for a cost that is known afterwards.
+// hybrid.Key.Reserve is no substitute for Reserve of package rate: it is for a cost that is known afterwards.
 package xtime
 
 import (
@@ -41,8 +41,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
 )
 
-// Limiter is a hybrid.Key with the methods of *rate.Limiter. Goroutines may share it. Use New; the
-// zero value does not work.
+// Limiter is a hybrid.Key with the methods of *rate.Limiter. Goroutines may share a Limiter. Use New; the
+// zero Limiter does not work.
 type Limiter struct {
 	key *hybrid.Key
 
@@ -50,14 +50,14 @@ type Limiter struct {
 	limit hybrid.Limit // last known limit, guarded by mu
 }
 
-// New returns a Limiter for one key. It does no I/O. Limit and Burst describe the key's first limit. SetLimit
-// and SetBurst remove its other limits.
+// New returns a Limiter for one key. New does no I/O. Limit and Burst describe the key's first limit.
+// SetLimit and SetBurst remove the key's other limits.
 func New(key *hybrid.Key) *Limiter { return &Limiter{key: key} }
 
 // Allow reports whether an event may happen now; see hybrid.Limiter.Allow.
 func (l *Limiter) Allow() bool { return l.key.Allow() }
 
-// AllowN reports whether n events may happen now. It ignores t.
+// AllowN reports whether n events may happen now, and ignores t.
 func (l *Limiter) AllowN(t time.Time, n int) bool { return l.key.AllowN(int64(n)) }
 
 // Wait waits for one token; see WaitN.
@@ -65,7 +65,7 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 
 // WaitN waits until n events may happen. Like rate's WaitN it fails at once if n exceeds the burst or if the
 // context's deadline comes before the tokens can, and returns the context's own error if the context ends
-// first. It has the other errors of hybrid.Key.WaitN too, such as after Close.
+// first. WaitN has the other errors of hybrid.Key.WaitN too, such as after Close.
 func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	err := l.key.WaitN(ctx, int64(n))
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
@@ -75,7 +75,7 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 }
 
 // Limit returns the rate in force, in events per second: rate.Inf for hybrid.Unlimited, and 0 for
-// hybrid.Blocked. Without an answer of the store it returns the last known rate, at first 0.
+// hybrid.Blocked. Without an answer of the store Limit returns the last known rate, at first 0.
 func (l *Limiter) Limit() rate.Limit {
 	switch limit := l.inForce(); limit {
 	case hybrid.Unlimited:
@@ -87,8 +87,8 @@ func (l *Limiter) Limit() rate.Limit {
 	}
 }
 
-// Burst returns the burst in force, 0 for hybrid.Blocked. Without an answer of the store it returns the last
-// known burst, at first 0.
+// Burst returns the burst in force, 0 for hybrid.Blocked. Without an answer of the store Burst returns the
+// last known burst, at first 0.
 func (l *Limiter) Burst() int {
 	limit := l.inForce()
 	if limit == hybrid.Blocked {
@@ -106,7 +106,7 @@ func (l *Limiter) Tokens() float64 {
 	return float64(r.Remaining)
 }
 
-// TokensAt is Tokens. It ignores t.
+// TokensAt is Tokens, and ignores t.
 func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 
 // SetLimit changes the rate for the whole fleet and keeps the burst; see hybrid.Limiter.SetLimits. A rate
@@ -114,10 +114,10 @@ func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 // both replace the burst, so call SetBurst after the next SetLimit. A sliding window or a calendar, whose
 // tokens are both rate and burst, gets the rate times its length, at least 1.
 //
-// The new limit is stored with the bucket. It wins over the limits of processes that start later, until the
+// The new limit is stored with the bucket, and wins over the limits of processes that start later, until the
 // key is unused for 30 days. hybrid.Limiter.ClearLimits restores the program's own limits.
 //
-// SetLimit cannot return an error. It logs a failure, such as an outage or a negative rate, to slog.Default.
+// SetLimit cannot return an error, but logs a failure, such as an outage or a negative rate, to slog.Default.
 func (l *Limiter) SetLimit(limit rate.Limit) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
 		switch {
@@ -133,11 +133,11 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 	})
 }
 
-// SetLimitAt is SetLimit. It ignores t.
+// SetLimitAt is SetLimit, and ignores t.
 func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
 
 // SetBurst changes the burst for the whole fleet and keeps the rate; see SetLimit. A burst of 0 is
-// hybrid.Blocked, unless the limit is hybrid.Unlimited. In a sliding window or a calendar it sets the tokens.
+// hybrid.Blocked, unless the limit is hybrid.Unlimited. SetBurst sets the tokens of a window.
 func (l *Limiter) SetBurst(burst int) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
 		switch {
@@ -153,10 +153,10 @@ func (l *Limiter) SetBurst(burst int) {
 	})
 }
 
-// SetBurstAt is SetBurst. It ignores t.
+// SetBurstAt is SetBurst, and ignores t.
 func (l *Limiter) SetBurstAt(t time.Time, burst int) { l.SetBurst(burst) }
 
-// inForce returns the key's first limit in the store, or the last known one.
+// inForce returns the key's first limit in the store, or the last known limit.
 func (l *Limiter) inForce() hybrid.Limit {
 	levels, err := l.key.Limiter().Levels(context.Background(), l.key.Name())
 	l.mu.Lock()
@@ -167,7 +167,7 @@ func (l *Limiter) inForce() hybrid.Limit {
 	return l.limit
 }
 
-// set replaces the key's limits by the first of them, as change returns it.
+// set replaces the key's limits by the limit that change returns for the first of them.
 func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
 	levels, err := limiter.Levels(ctx, name)
@@ -180,12 +180,12 @@ func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 	}
 }
 
-// whole returns x rounded, so that it may be multiplied by 1000. It cuts x off above any possible limit.
+// whole returns x rounded, so that it may be multiplied by 1000. whole cuts x off above any possible limit.
 func whole(x float64) int64 { return int64(math.Round(min(x, 1<<53))) }
 
-// limitOf returns r as a limit in whole tokens. It is exact for whole tokens per second, minute or hour, and
-// for one token per whole number of microseconds. Otherwise it is the nearest one, within a millionth. It
-// returns the zero Limit, which SetLimits refuses, if r is negative, not a number, too fast or too slow.
+// limitOf returns r as a limit in whole tokens. The result is exact for whole tokens per second, minute or
+// hour, and for one token per whole number of microseconds. Any other result is the nearest limit, within a
+// millionth. limitOf returns the zero Limit, which SetLimits refuses, if r is negative, NaN or out of range.
 func limitOf(r rate.Limit) (nearest hybrid.Limit) {
 	if !(r > 0) {
 		return hybrid.Limit{}

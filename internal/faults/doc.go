@@ -1,19 +1,17 @@
-// Package faults has only tests: is the promise (docs/protocol.md section 1) kept while processes, the
-// network, a server or its data fail? Real limiters run against real redis-server processes of each test's
-// own. Tests of exact figures run in virtual time against the reference bucket. A test is named after its row
-// in docs/faults.md; the other tests check docs/operations.md.
+// Package faults tests that the promise (docs/protocol.md section 1) is kept while processes, the network, a
+// server or its data fail. Each test runs real limiters against its own redis-server processes. Tests of
+// exact figures run in virtual time against the reference bucket. A test is named after its row in
+// docs/faults.md; the other tests check docs/operations.md.
 //
-//   - The network and the server: outage (how each Policy.Fallback gets through it), network,
-//     connect (no connection, TLS), access (permissions), topology (Sentinel, cluster), clock (which
-//     jumps; and limits that change).
-//   - Stored state: loss (flush, restart, a replica that lagged), memory (eviction).
-//   - Processes: process (killed, starved of CPU) runs this test binary again as children,
-//     whose roles are in main and whose parent is the family; crowd (clones, two hundred at once,
-//     more processes than tokens).
+//   - Files about the network and the server: outage (each Policy.Fallback), network, connect (no connection,
+//     TLS), access (permissions), topology (Sentinel, cluster), clock (jumps of a clock, changes of limits).
+//   - Files about stored state: loss (flush, restart, a replica that lagged), memory (eviction).
+//   - Files about processes: process (killed, starved of CPU), which runs this test binary again as children
+//     of the family, with roles in main; crowd (clones, two hundred at once, more processes than tokens).
 //
-// All share the site, one server per test, and the fleet: limiters on one store, each with its own client
-// like a process. The fleet records calls and answers, loads the limiters, and records every request that
-// they decided. The assertions of a test have letters:
+// All tests share the site, one server per test, and the fleet: limiters on one store, each with its own
+// client like a process. The fleet records calls and answers, loads the limiters, and records every request
+// that the limiters decided. The assertions of a test have letters:
 //
 //   - W: checkBound, the audit of every admission over all windows;
 //   - C: checkConserved, no limiter lost or forged a token;

@@ -1,5 +1,5 @@
-// Package hook shows the adversaries of this module a moment that hybrid.Events does not: the one before a
-// lease call reports what its process holds.
+// Package hook lets tests act at a moment that hybrid.Events does not show: before a lease call reports the
+// tokens that its process holds.
 package hook
 
 import (
@@ -12,9 +12,9 @@ var (
 	reports = map[string]func(key string){}
 )
 
-// BeforeReport returns a hybrid.Config.InstanceID. A Limiter with it calls f before it builds a lease call,
-// on the scheduler's goroutine or, for a key at rest, on that of its request. f may use TryAllow of the
-// Limiter.
+// BeforeReport returns a hybrid.Config.InstanceID. A Limiter with this InstanceID calls f before it builds a
+// lease call, on the scheduler's goroutine or, for a key at rest, on the request's goroutine. f may use
+// TryAllow of the Limiter.
 func BeforeReport(f func(key string)) (instanceID string) {
 	mu.Lock()
 	defer mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// Hang skips t.
+// Hang skips t, because Windows has no signals.
 func (s *Server) Hang(t testing.TB) {
 	t.Helper()
 	testkit.RequireSignals(t)

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// started starts cmd and returns. The server is killed when this process ends in any way. `go test -fuzz`
-// kills workers: their servers would live on. The servers inherit the pipes by which a worker reports, so the
-// test would wait for them for ever.
+// started starts cmd, a server, and returns. The kernel kills the server when this process ends in any way.
+// `go test -fuzz` kills workers. The server of a killed worker would keep the pipes open by which the worker
+// reports, so the test would wait for ever.
 func started(cmd *exec.Cmd, exited chan<- struct{}) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	result := make(chan error)

@@ -16,30 +16,31 @@ import (
 )
 
 // Fate says what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The zero
-// Fate passes both on. Other commands (HELLO, PING, ...) always pass, except for BlackHole and Far.
+// Fate passes the call and the reply on. Other commands (HELLO, PING, ...) always pass, except for BlackHole
+// and Far.
 type Fate struct {
-	// DropRequest: the call never reaches the server, and its connection is closed.
+	// DropRequest closes the connection in place of passing the call on.
 	DropRequest bool
-	// LoseReply: the server executes the call; instead of a reply the client sees its connection closed.
+	// LoseReply closes the connection in place of the reply. The server executes the call.
 	LoseReply bool
 	// Delay is the least time from the call's arrival at the proxy until the client gets the reply.
 	Delay time.Duration
 	// Far is the least time of every round trip over this link, including each step of a connection's
 	// handshake.
 	Far time.Duration
-	// Hold, if not nil, delays the reply until it is closed.
+	// Hold, if not nil, delays the reply until the channel is closed.
 	Hold <-chan struct{}
 	// Rewrite, if not nil, gets the whole RESP value and returns what the client gets instead.
 	Rewrite func(reply []byte) []byte
 	// Close ends the connection after the reply.
 	Close bool
-	// BlackHole: everything that arrives, script call or not, is read and never answered, now or later over
-	// the same connection. New connections are accepted.
+	// BlackHole reads all commands, script calls or not, and never answers over the same connection again.
+	// New connections are accepted.
 	BlackHole bool
 }
 
 // Proxy stands before a Redis server and treats script calls according to its Fate. Any goroutine may set
-// another Fate at any time. The Fate at a call's arrival applies to it. The proxy ends with the test.
+// another Fate at any time. The Fate at a call's arrival applies to the call. The proxy ends with the test.
 type Proxy struct {
 	Addr string // where clients connect: "127.0.0.1:port"
 
@@ -53,7 +54,7 @@ type Proxy struct {
 	conns []net.Conn // the clients' ends of all connections so far
 }
 
-// NewProxy starts a proxy that passes everything on to the server at to.
+// NewProxy starts a proxy that passes everything on to the server at the address `to`.
 func NewProxy(t testing.TB, to string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -83,8 +84,7 @@ func NewProxy(t testing.TB, to string) *Proxy {
 // Set makes f the fate of every call that arrives from now on.
 func (p *Proxy) Set(f Fate) { p.fate.Store(&f) }
 
-// Pass does Set(Fate{}). Connections that a BlackHole swallowed stay silent, as if a firewall had forgotten
-// them; see Cut.
+// Pass does Set(Fate{}). Connections that met a BlackHole stay silent; see Cut.
 func (p *Proxy) Pass() { p.Set(Fate{}) }
 
 // Hold delays the replies to calls that arrive from now on until release is called, once or more. Set or Pass
@@ -120,7 +120,7 @@ type passed struct {
 	at   time.Time
 }
 
-// serve serves one connection. Replies come in the order of requests, so a queue matches them.
+// serve serves one connection. Replies come in the order of requests, so a queue matches replies to requests.
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.to)
@@ -141,8 +141,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.replies(client, server, asked)
 }
 
-// requests passes on the client's requests. It returns true when the client ends, and false to cut the
-// connection.
+// requests passes on the client's requests. requests returns false to cut the connection.
 func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 	mute := false
 	for r := bufio.NewReader(client); ; {
@@ -179,7 +178,7 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 		reply := []byte(value)
 		var q passed
 		if reply[0] != '>' { // a push belongs to no request
-			q = <-asked // zero without a request: a server that refuses a client answers like this
+			q = <-asked // zero without a request: a server that refuses a client replies unasked
 		}
 		if q.fate.LoseReply || !p.wait(q.fate.Hold, q.at.Add(max(q.fate.Delay, q.fate.Far))) {
 			return
@@ -193,7 +192,7 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 	}
 }
 
-// wait delays a reply until held is closed, unless held is nil, and until due. It returns false if the test
+// wait delays a reply until held is closed, unless held is nil, and until due. wait returns false if the test
 // ends first.
 func (p *Proxy) wait(held <-chan struct{}, due time.Time) bool {
 	if held != nil {

@@ -1,5 +1,5 @@
 // Package redistest starts redis-server processes for tests: alone, as a cluster or with a Sentinel, and
-// behind a proxy that makes the network fail. All of them end with the test.
+// behind a proxy that makes the network fail. All processes end with the test.
 package redistest
 
 import (
@@ -21,25 +21,25 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// patience is how long a server may take to start or to answer: far longer than on a busy machine.
+// patience bounds the wait for a server to start or to answer, even on a busy machine.
 const patience = time.Minute
 
 // Server is one running redis-server.
 type Server struct {
 	Addr string // "127.0.0.1:port"
 	Port int
-	Dir  string // its working directory, removed with the test
+	Dir  string // the server's working directory, removed with the test
 
 	args    []string
-	guard   net.Listener // keeps the port for this server while it is down; see freePort
+	guard   net.Listener // keeps the server's port while the server is down; see freePort
 	process *os.Process  // nil before the first start
 	exited  chan struct{}
 }
 
 // Start runs redis-server on a free loopback port, without persistence and in a temporary directory, unless
-// args say otherwise. It returns once the server answers PING, even with an error, as a server does that
-// wants a password. The server is killed with the test. Without a server program (see Require) the test is
-// skipped; with REQUIRE_REDIS=1 in the environment it fails.
+// args say otherwise. Start returns once the server answers PING, even with an error, as a server with a
+// password does. The server is killed when the test ends. Without a server program (see Require) the test is
+// skipped, or fails with REQUIRE_REDIS=1 in the environment.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, func(s *Server) []string {
@@ -68,14 +68,14 @@ func start(t testing.TB, args func(*Server) []string) *Server {
 // Redis or Valkey, otherwise redis-server in PATH.
 func binary() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
 
-// Available reports whether there is a server program, for tests that check less without it. With
-// REQUIRE_REDIS=1 it is always true, so that no check is skipped silently.
+// Available reports whether there is a server program, for tests that check less without a server. With
+// REQUIRE_REDIS=1 Available is always true, so that no check is skipped silently.
 func Available() bool {
 	_, err := exec.LookPath(binary())
 	return err == nil || os.Getenv("REQUIRE_REDIS") == "1"
 }
 
-// Require skips t without a server program. With REQUIRE_REDIS=1 it does not skip, and Start fails.
+// Require skips t without a server program. With REQUIRE_REDIS=1 Require does not skip t, and Start fails.
 func Require(t testing.TB) {
 	t.Helper()
 	if !Available() {
@@ -88,7 +88,7 @@ const missing = "redistest: no redis-server in PATH (apt-get install redis-serve
 // serverVersion finds the version in the output of --version of Redis and Valkey.
 var serverVersion = regexp.MustCompile(`v=(\d+)\.`)
 
-// RequireVersion skips t if the server is older than version major, which introduced what.
+// RequireVersion skips t if the server is older than the version major, which introduced the feature what.
 func RequireVersion(t testing.TB, major int, what string) {
 	t.Helper()
 	Require(t)
@@ -100,7 +100,7 @@ func RequireVersion(t testing.TB, major int, what string) {
 	}
 }
 
-// Restart runs the server again after a kill, with the same port, directory and arguments, plus args. It
+// Restart runs the server again after a kill, with the same port, directory and arguments, plus args. Restart
 // returns once the server has loaded its data.
 func (s *Server) Restart(t testing.TB, args ...string) {
 	t.Helper()
@@ -141,7 +141,7 @@ func (s *Server) run() error {
 	return fmt.Errorf("redistest: redis-server did not answer within %v\n%s", patience, output)
 }
 
-// Ask sends one command over a connection of its own and returns the reply in RESP; "" if there is none
+// Ask sends one command over a connection of its own and returns the reply in RESP; "" if no reply comes
 // within a minute.
 func (s *Server) Ask(words ...string) string {
 	c, err := net.DialTimeout("tcp", s.Addr, patience)
@@ -162,7 +162,7 @@ func (s *Server) Do(t testing.TB, words ...string) string {
 	return reply
 }
 
-// Kill ends the server as kill -9 does and returns when it is gone. It may be called more than once.
+// Kill ends the server as kill -9 does, and returns when the process has exited. A second Kill does nothing.
 func (s *Server) Kill() {
 	if s.process != nil {
 		_ = s.process.Kill()
@@ -170,9 +170,9 @@ func (s *Server) Kill() {
 	}
 }
 
-// freePort picks an even port and listens on the odd one above it, so that no other test takes the port while
-// its server is down. All ports are below the range that systems use for connections, and so is the port of a
-// cluster's bus, 10000 above.
+// freePort picks an even port and listens on the odd one above it, so that no other test takes the even port
+// while its server is down. All ports, and the ports of cluster buses 10000 above, are below the range that
+// systems use for connections.
 func freePort(t testing.TB) (port int, guard net.Listener) {
 	t.Helper()
 	for range 1000 {

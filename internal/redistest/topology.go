@@ -18,7 +18,7 @@ type Cluster struct {
 	Masters, Replicas []*Server
 }
 
-// StartCluster runs a cluster and returns once every node knows all of it. Every server gets args.
+// StartCluster runs a cluster and returns once every node knows the whole cluster. Every server gets args.
 func StartCluster(t testing.TB, masters int, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -41,7 +41,7 @@ func StartCluster(t testing.TB, masters int, replicas bool, args ...string) *Clu
 	for _, s := range all {
 		looks := 0
 		testkit.Eventually(t, "the cluster is up", func() bool {
-			if looks++; looks%200 == 1 { // repeatedly: a busy machine may give up a handshake
+			if looks++; looks%200 == 1 { // more than once: a busy machine may give up a handshake
 				for _, other := range all[1:] {
 					other.Ask("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(all[0].Port))
 				}
@@ -69,12 +69,11 @@ func (s *Server) AwaitSync(t testing.TB) {
 	})
 }
 
-// StartSentinel runs one Sentinel that watches master under a name and needs a second one's agreement that it
-// is down.
+// StartSentinel runs one Sentinel that watches master under the given name, with a quorum of 2.
 func StartSentinel(t testing.TB, name string, master *Server) *Server {
 	t.Helper()
 	return start(t, func(s *Server) []string {
-		file := filepath.Join(s.Dir, "sentinel.conf") // the Sentinel writes to it
+		file := filepath.Join(s.Dir, "sentinel.conf") // the Sentinel writes to this file
 		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s 127.0.0.1 %d 2\n"+
 			"sentinel down-after-milliseconds %[3]s 1000\nsentinel failover-timeout %[3]s 5000\n",
 			s.Port, s.Dir, name, master.Port)

@@ -1,5 +1,5 @@
-// Package safetext makes texts of servers, files and users safe for logs and terminals: some obey control
-// characters, and some keep lines of any length.
+// Package safetext makes texts of servers, files and users safe for logs and terminals: some terminals obey
+// control characters, and some logs keep lines of any length.
 package safetext
 
 import (
@@ -12,7 +12,7 @@ import (
 // Odd reports whether r is not printable.
 func Odd(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
 
-// Text returns about the first most bytes of text, with odd characters escaped except those in keep.
+// Text returns about the first `most` bytes of text, with odd characters escaped except those in keep.
 func Text(text string, most int, keep string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -28,7 +28,7 @@ func Text(text string, most int, keep string) string {
 	return b.String()
 }
 
-// errorMost bounds the text of an error in bytes: a few times the longest one of this module.
+// errorMost bounds the text of an error in bytes: a few times the longest error of this module.
 const errorMost = 1000
 
 // Error returns an error that wraps err, with a bounded text on one line without control characters.

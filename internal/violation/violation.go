@@ -1,4 +1,4 @@
-// Package violation defines Violation, which describes an invalid field. Package lease exports it as
+// Package violation defines Violation, which describes an invalid field. Package lease exports the type as
 // lease.Violation.
 package violation
 
@@ -27,7 +27,7 @@ func New(kind error, path string, value any, format string, args ...any) *Violat
 	return &Violation{path, value, fmt.Sprintf(format, args...), []error{kind}}
 }
 
-// Error returns the sentinel, the path, the value and Want. A value that stands alone has no path.
+// Error returns the sentinel, the path, the value and Want. A Violation of a lone value has no path.
 func (v *Violation) Error() string {
 	text := Text(v)
 	if v.Path != "" {
@@ -41,8 +41,8 @@ func (v *Violation) Error() string {
 	return text
 }
 
-// Text omits the path: it returns the value, or the length of a slice, and Want. A report about a file shows
-// a position instead of the path.
+// Text returns the value, or the length of a slice, and Want, but not the path: a report about a file shows a
+// position in place of the path.
 func Text(v *Violation) string {
 	if v.Value == nil {
 		return v.Want
@@ -56,7 +56,7 @@ func Text(v *Violation) string {
 // Unwrap returns the sentinels.
 func (v *Violation) Unwrap() []error { return v.kinds }
 
-// Show returns a value as messages show it.
+// Show formats a value for messages.
 func Show(value any) string {
 	switch x := value.(type) {
 	case encoding.TextMarshaler:
@@ -72,7 +72,7 @@ func Show(value any) string {
 
 // All returns the Violations in err, in order.
 func All(err error) (all []*Violation) {
-	switch x := err.(type) { //nolint:errorlint // it walks what errors wrap
+	switch x := err.(type) { //nolint:errorlint // All walks the wrapped errors itself
 	case *Violation:
 		all = []*Violation{x}
 	case interface{ Unwrap() []error }:
@@ -100,7 +100,7 @@ type List struct {
 	all  []*Violation
 }
 
-// Add adds a Violation, unless the List has the same one.
+// Add adds a Violation, unless the List has the same Violation.
 func (l *List) Add(path string, value any, format string, args ...any) {
 	l.add(New(l.Kind, path, value, format, args...))
 }
@@ -112,8 +112,8 @@ func (l *List) add(v *Violation) {
 	}
 }
 
-// Adopt adds the Violations in err, with paths from place. Each keeps its own sentinels. An err without a
-// Violation becomes one with the text of err.
+// Adopt adds the Violations in err, with paths from place. Each Violation keeps its own sentinels. An err
+// without a Violation becomes a Violation with the text of err.
 func (l *List) Adopt(err error, place func(path string) string) {
 	all := All(err)
 	if err != nil && len(all) == 0 {
@@ -140,7 +140,7 @@ func (l *List) Err() error {
 	return errors.Join(errs...)
 }
 
-// Between demands least <= value <= most and reports whether it holds; NaN never does.
+// Between demands least <= value <= most, and reports whether value is in this range; NaN never is.
 func Between[T cmp.Ordered](l *List, path string, value, least, most T) bool {
 	ok := value >= least && value <= most
 	if !ok {

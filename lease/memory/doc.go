@@ -1,3 +1,3 @@
-// Package memory provides a lease.Store that keeps its buckets in the process. It replaces Redis in tests, in
-// development, and in services of one process.
+// Package memory provides a lease.Store that keeps its buckets in the process. This Store replaces Redis in
+// tests, in development, and in services of one process.
 package memory

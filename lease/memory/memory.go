@@ -11,13 +11,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// parts is the number of locks, and divides the work of one sweep.
+// parts is the number of locks of a Store; one sweep visits the buckets of one lock.
 const parts = 64
 
 // Store is a lease.Store of reference buckets within one process, without Redis: for tests, for development,
-// and for services of one process. Its server time comes from the clock; for a Calendar the clock's Instants
-// must count from 1970 UTC, as those of clock.System do. It drops an expired bucket as Redis would.
-// Goroutines may share it.
+// and for services of one process. A Store takes its server time from a clock. For a Calendar the clock's
+// Instants must count from 1970 UTC, as those of clock.System do. A Store drops expired buckets, as Redis
+// does. Goroutines may share a Store.
 type Store struct {
 	clock clock.Clock
 	seed  maphash.Seed
@@ -29,11 +29,11 @@ var _ lease.Store = (*Store)(nil)
 type part struct {
 	mu      sync.Mutex
 	buckets map[string]*protocol.Bucket
-	sweepAt int // sweep when this many buckets are held
+	sweepAt int // number of buckets at which a sweep runs
 }
 
-// New returns an empty store whose server time is c's; nil means clock.System(). For a synctest bubble,
-// create it inside the bubble.
+// New returns an empty Store with the server time of c, or of clock.System() if c is nil. Create the Store of
+// a synctest bubble inside the bubble.
 func New(c clock.Clock) *Store {
 	if c == nil {
 		c = clock.System()
@@ -45,7 +45,7 @@ func New(c clock.Clock) *Store {
 	return m
 }
 
-// Exchange implements Store. It never fails, and answers all calls as one group.
+// Exchange implements lease.Store. Exchange is never unavailable, and answers all calls as one group.
 func (m *Store) Exchange(_ context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	for _, c := range calls {
 		m.with(c.Key, func(b *protocol.Bucket, now int64) { c.Err = b.Call(now, &c.Request, &c.Grant) })
@@ -53,14 +53,14 @@ func (m *Store) Exchange(_ context.Context, calls []*lease.Call, done func([]*le
 	done(calls)
 }
 
-// Configure implements Store.
+// Configure implements lease.Store.
 func (m *Store) Configure(_ context.Context, key string, op lease.Op, c lease.Config) (st lease.State,
 	err error) {
 	m.with(key, func(b *protocol.Bucket, now int64) { st, err = b.Configure(now, op, c) })
 	return st, err
 }
 
-// with calls do with the live bucket of key, or with a new one that does not exist yet. now is the server
+// with calls do with the live bucket of key, or with a new bucket that does not exist yet. now is the server
 // time: microseconds from the origin of the clock, which is 1970 for clock.System.
 func (m *Store) with(key string, do func(b *protocol.Bucket, now int64)) {
 	if len(key) > lease.KeyMax {
@@ -83,7 +83,7 @@ func (m *Store) with(key string, do func(b *protocol.Bucket, now int64)) {
 	if len(p.buckets) < p.sweepAt {
 		return
 	}
-	// Half of all buckets may have expired.
+	// The number of buckets has doubled since the last sweep, so half of them may have expired.
 	maps.DeleteFunc(p.buckets, func(_ string, b *protocol.Bucket) bool { return b.Expired(now) })
 	p.sweepAt = 2*len(p.buckets) + 1024
 }

@@ -16,15 +16,15 @@ import (
 )
 
 // Parse reads a table from YAML or JSON. name is the file's name in errors. The error joins the first ten
-// mistakes in the order of lines, and tells how many more there are. Parse accepts any key form that may be a
-// name in Config.Keys; New, Open and Set check it.
+// mistakes in the order of lines, and reports the number of further mistakes. Parse accepts any key form that
+// may be a name in Config.Keys; New, Open and Set check the name.
 func Parse(name string, text []byte) (Table, error) { return parse(name, text, hybrid.Config{}, nil) }
 
 func parse(name string, text []byte, base hybrid.Config, keys map[string]httplimit.KeyFunc) (Table, error) {
 	r := format.NewReader(name, ErrInvalid)
 	var t Table
 	if r.Read("", text, reflect.ValueOf(&t).Elem()) {
-		for _, path := range slices.Sorted(maps.Keys(r.Zeros)) { // in Go, 0 means 1
+		for _, path := range slices.Sorted(maps.Keys(r.Zeros)) { // only in Go a cost of 0 means 1
 			if strings.HasPrefix(path, "routes") && strings.HasSuffix(path, ".cost") {
 				r.Bad(path, r.Zeros[path], "is 0, %s", costLeast)
 			}

@@ -67,7 +67,7 @@ func (t Table) checkName(rule, name string) error {
 	case !isHeader && !isPath && form != addressForm:
 		return nil
 	}
-	// The KeyFunc must return name for a request that has it as its key.
+	// The KeyFunc must return name for a request whose key is name.
 	r := &http.Request{RemoteAddr: strings.TrimSuffix(name, "/64"), Header: http.Header{}}
 	r.Header.Set(field, strings.TrimSpace(name))
 	path, err := url.PathUnescape(name)
@@ -109,8 +109,8 @@ func (m keyMaker) keyFunc(forms []string) httplimit.KeyFunc {
 	return httplimit.Combine(all...)
 }
 
-// lastPart returns the last part of a key that httplimit.Combine made. It returns "" for any other key, such
-// as one from the time when the rule had one key form.
+// lastPart returns the last part of a key that httplimit.Combine made. lastPart returns "" for any other key,
+// such as a key from the time when the rule had one key form.
 func lastPart(key string) (part string) {
 	for key != "" {
 		size, rest, _ := strings.Cut(key, ":")

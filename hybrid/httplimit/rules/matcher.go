@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// matcher finds the pattern that a request matches, by an http.ServeMux without handlers. It does not change
-// the request.
+// matcher finds the pattern that a request matches, by an http.ServeMux without handlers, and leaves the
+// request unchanged.
 type matcher struct{ mux http.ServeMux }
 
 // patternOf returns the pattern that r matches, or "". A path that ServeMux would redirect, such as //a to
@@ -27,8 +27,8 @@ func (m *matcher) patternOf(r *http.Request) string {
 
 var wildcardForm = regexp.MustCompile(`\{([^{}$.]+)(\.\.\.)?\}`)
 
-// add adds a pattern and returns the names of its wildcards. It returns an error if ServeMux refuses
-// the pattern or no request can match it.
+// add adds a pattern and returns the names of its wildcards. add returns an error if ServeMux refuses the
+// pattern or no request can match it.
 func (m *matcher) add(pattern string) (wildcards []string, err error) {
 	if err := checkPattern(pattern); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func split(pattern string) (method, rest string) {
 // wildcard finds the value of a wildcard in a path that matches a pattern.
 type wildcard struct {
 	segment int  // index of the path segment
-	rest    bool // whether {name...} has the later segments too
+	rest    bool // set for {name...}, which also matches later segments
 }
 
 // wildcardOf finds the wildcard name in pattern.
@@ -95,9 +95,10 @@ func cleanPath(p string) string {
 	return clean
 }
 
-// Routers read some paths differently. http.ServeMux redirects /search/../healthz to /healthz, and others
-// serve it as a path below /search/; for some %2F is a slash. If only one reading decided, a client could
-// reach a route past its limits. So the rules of all routes that may serve such a rare request limit it.
+// Routers read some paths differently. http.ServeMux redirects /search/../healthz to /healthz, and other
+// routers serve that path below /search/; for some routers %2F is a slash. If only one reading decided, a
+// client could reach a route past the limits. A request that routers read differently is therefore limited by
+// the rules of all routes that may serve it.
 
 // readings returns r as routers other than ServeMux may read it, or nil if all read its path alike.
 func readings(r *http.Request) (all []*http.Request) {
@@ -113,7 +114,7 @@ func readings(r *http.Request) (all []*http.Request) {
 	for _, p := range []string{literal(escaped), literal(decoded), cleanPath(decoded)} {
 		unescaped, err := url.PathUnescape(p)
 		if err != nil {
-			continue // never: EscapedPath and PathEscape made p
+			continue // never happens: EscapedPath and PathEscape made p
 		}
 		other := *r
 		other.URL = &url.URL{Host: r.URL.Host, Path: unescaped, RawPath: p}
@@ -132,7 +133,7 @@ func isPlain(p string) bool {
 // unnamed is a segment that only wildcards match.
 const unnamed = "%00"
 
-// literal returns p as a router reads it that takes the segments "", "." and ".." as names.
+// literal returns p as read by a router that takes the segments "", "." and ".." as names.
 func literal(p string) string {
 	segments := strings.Split(strings.TrimPrefix(p, "/"), "/")
 	for i, segment := range segments {

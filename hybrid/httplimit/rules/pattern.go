@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// foreign lists texts in a host or path that mean something to other routers, or in a URL. ServeMux takes
-// them literally, so such a pattern would limit nothing. $1 in a remedy is the first group of text.
+// foreign lists texts in a host or path that have a meaning to other routers, or in a URL. ServeMux takes
+// such texts literally, so a pattern with one would limit nothing. $1 in a remedy is the first group of text.
 var foreign = []struct {
 	text   *regexp.Regexp
 	remedy string
@@ -77,11 +77,11 @@ func checkPattern(pattern string) error {
 }
 
 var (
-	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // the place is always in add
+	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // the place is always the method add
 	conflictForm = regexp.MustCompile(`^pattern ".*" conflicts with pattern (".*"):\s`)
 )
 
-// refused returns an error for a pattern that ServeMux has refused with text, with a remedy.
+// refused returns an error, with a remedy, for a pattern that ServeMux has refused with the message text.
 func refused(pattern, text string) error {
 	text = registeredAt.ReplaceAllString(text, "")
 	found := conflictForm.FindStringSubmatch(text)

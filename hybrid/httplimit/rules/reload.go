@@ -16,7 +16,7 @@ import (
 // incomplete for a while.
 const settle = 100 * time.Millisecond
 
-// file is the file that Open was given.
+// file is the rules file of Open.
 type file struct {
 	path string // empty after New
 	stop chan struct{}
@@ -45,11 +45,11 @@ func readAll(path string) ([]byte, error) {
 }
 
 // Open returns Rules with the table in a YAML or JSON file, and reads the file again every Config.Interval.
-// Its errors are those of New, each with its line, or of opening the file.
+// Open returns the errors of New, each with its line, or of opening the file.
 //
 // Open opens the file by its path each time, so an editor or a deployment may replace it, as Kubernetes does
-// with the files of a ConfigMap. An invalid file changes nothing: the rules in force stay. The log has its
-// error once; Status and Config.OnReload have it too.
+// with the files of a ConfigMap. An invalid file changes nothing: the rules in force stay. The error of an
+// invalid file is logged once; Status and Config.OnReload report the error too.
 func Open(path string, cfg Config) (*Rules, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -83,14 +83,14 @@ func (r *Rules) watch(every time.Duration) {
 		r.mu.Lock()
 		changed := now != r.file.last
 		r.mu.Unlock()
-		// A file that differs again after settle is being written. It is read again later.
+		// A file that differs again after settle is being written; watch reads it again later.
 		if changed && r.file.sleep(min(settle, every)) && read(r.file.path) == now {
 			_ = r.decide(now) // Status and Config.OnReload have the error
 		}
 	}
 }
 
-// sleep returns after d, or with false once close is called.
+// sleep returns true after d, or false once close is called.
 func (f *file) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -100,8 +100,8 @@ func (f *file) sleep(d time.Duration) bool {
 	}
 }
 
-// Reload reads the file now, such as at a SIGHUP. It returns an error if the file is not in force, or if the
-// Rules come from New.
+// Reload reads the file now, for example after a SIGHUP. Reload returns an error if the file is not in force,
+// or if the Rules come from New.
 func (r *Rules) Reload() error {
 	if r.file.path == "" {
 		return errors.New("rules: no file to reload: the Rules come from New")
@@ -109,7 +109,7 @@ func (r *Rules) Reload() error {
 	return r.decide(read(r.file.path))
 }
 
-// decide brings a reading into force, or returns its error. It calls Config.OnReload for a new reading.
+// decide puts a reading into force, or returns its error. decide calls Config.OnReload for a new reading.
 func (r *Rules) decide(now reading) error {
 	r.mu.Lock()
 	isNews := now != r.file.last && !r.isClosed

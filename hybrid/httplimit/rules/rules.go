@@ -23,30 +23,28 @@ import (
 // ErrClosed is the error of a change after Shutdown or Close.
 var ErrClosed = errors.New("rules: closed")
 
-// Config has the settings that are not in a Table. Store is required. Every other zero field selects a
-// default.
+// Config has the settings that are not in a Table. Store is required; another zero field means a default.
 type Config struct {
 	// Store holds the buckets.
 	Store lease.Store
 	// Base configures every rule's Limiter. Name, Limits, LimitsFor, Version and Priorities must be unset,
-	// because they come from the table. Scope must be unset, because a change of the policy would forget its
-	// buckets; for buckets in this process, set Store to a memory.Store. This package logs to its Logger too.
+	// because they come from the table. Scope must be unset, because a change of the policy would forget the
+	// buckets; for buckets in this process, set Store to a memory.Store. This package logs to Base.Logger.
 	Base hybrid.Config
 	// Keys are further key forms by name. A name has letters, digits, '_', '.' and '-', and is not all,
 	// address or route.
 	Keys map[string]httplimit.KeyFunc
 	// Options are options of httplimit.Select, such as httplimit.OnLimit.
 	Options []httplimit.Option
-	// Interval is the time between two reads of the file; 0 means 5 s. If it is negative, only Reload reads
-	// the file again.
+	// Interval is the time between two reads of the file, 5 s if 0; if negative, only Reload reads the file.
 	Interval time.Duration
-	// OnLimiter, if set, runs for each Limiter before its first use, such as to register its metrics. Its
-	// result, if not nil, runs after the Limiter is closed. If the policy or the version of a rule changes,
-	// the new and the old Limiter exist together for a moment, with the same name. Neither function may use
-	// the Rules.
+	// OnLimiter, if set, runs for each Limiter before its first use, for example to register metrics. The
+	// returned function, if not nil, runs after the Limiter is closed. If the policy or the version of a rule
+	// changes, the new and the old Limiter exist together for a moment, with the same name. Neither OnLimiter
+	// nor gone may use the Rules.
 	OnLimiter func(*hybrid.Limiter) (gone func())
 	// OnReload, if set, runs with nil after a changed file has come into force, and with the error of an
-	// invalid file. It may use the Rules, but not close them.
+	// invalid file. OnReload may use the Rules, but not close them.
 	OnReload func(err error)
 }
 
@@ -54,14 +52,14 @@ type Config struct {
 const interval = 5 * time.Second
 
 // Rules limit requests by a table, which may be replaced. Goroutines may share Rules. Use New or Open; the
-// zero value does not work.
+// zero Rules do not work.
 type Rules struct {
 	cfg     Config
 	limit   func(http.Handler) http.Handler
 	current atomic.Pointer[set]
 
 	mu       sync.Mutex // held during a change
-	status   Status     // Table is unset
+	status   Status     // without the Table
 	alive    map[*limiter]struct{}
 	isClosed bool
 
@@ -82,7 +80,7 @@ type Status struct {
 	Err      error     // error of the last table or file; nil if it is in force
 }
 
-// New returns Rules with a table from Go. It does no I/O. Its error names every violation and wraps
+// New returns Rules with a table from Go. New does no I/O. The error of New names every violation and wraps
 // ErrInvalid, or hybrid.ErrInvalidConfig if the rules contradict other open Limiters.
 func New(t Table, cfg Config) (*Rules, error) {
 	r := &Rules{cfg: cfg, alive: map[*limiter]struct{}{}}
@@ -143,7 +141,7 @@ func (c Config) named() map[string]httplimit.KeyFunc {
 
 // Handler limits next by the rules of the route that a request matches. A request that matches no route is
 // not limited. One table and one Join decide a request, even if the table changes meanwhile. Goroutines may
-// share the result.
+// share the returned handler.
 func (r *Rules) Handler(next http.Handler) http.Handler { return r.limit(next) }
 
 func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
@@ -154,10 +152,10 @@ func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 	}
 }
 
-// Set replaces the table. Under rules of the same name used tokens stay used. A rule keeps its Limiter and
-// takes new limits like hybrid.Limiter.Refresh; if its policy or the version changes, it gets a new Limiter
-// with the same buckets. The Limiter of a removed rule is shut down after the last request that needs it.
-// After an error, which is one of New, nothing has changed.
+// Set replaces the table. Tokens used under a rule stay used under a rule of the same name. A rule keeps its
+// Limiter and takes new limits like hybrid.Limiter.Refresh; if its policy or the version changes, the rule
+// gets a new Limiter with the same buckets. The Limiter of a removed rule is shut down after the last request
+// that needs it. Set returns the errors of New, and changes nothing after an error.
 func (r *Rules) Set(t Table) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +175,7 @@ func (r *Rules) recordLocked(err error) error {
 	return err
 }
 
-// changeLocked brings the valid table t into force.
+// changeLocked puts the valid table t into force.
 func (r *Rules) changeLocked(t Table) error {
 	if r.isClosed {
 		return ErrClosed
@@ -232,7 +230,7 @@ func (r *Rules) endUnused(s *set) {
 			defer cancel()
 			err := l.end(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) })
 			if err != nil && r.untilClosed.Err() == nil {
-				r.logger().Warn("rules: shutdown of a removed rule", "rule", l.config.Name,
+				r.logger().Warn("rules: cannot shut down a removed rule", "rule", l.config.Name,
 					"error", safetext.Error(err))
 			}
 		})
@@ -241,7 +239,7 @@ func (r *Rules) endUnused(s *set) {
 
 func (r *Rules) logger() *slog.Logger { return cmp.Or(r.cfg.Base.Logger, slog.Default()) }
 
-// Limiters returns the Limiters of the rules in force, by name. A later change may close them.
+// Limiters returns the Limiters of the rules in force, by name. A later change may close these Limiters.
 func (r *Rules) Limiters() map[string]*hybrid.Limiter {
 	all := map[string]*hybrid.Limiter{}
 	for name, l := range r.current.Load().limiters {
@@ -259,15 +257,16 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// Shutdown stops polling the file, gives back the leases of the Limiters and closes them. It returns the
-// errors of hybrid.Limiter.Shutdown when all are closed. Later requests fail with hybrid.ErrClosed, so shut
-// the server down first. A second Shutdown or Close waits for the first and returns nil.
+// Shutdown stops polling the file, gives back the leases of the Limiters and closes them. Shutdown returns
+// the errors of hybrid.Limiter.Shutdown when all Limiters are closed. Later requests fail with
+// hybrid.ErrClosed, so shut the HTTP server down first. A second Shutdown or Close waits for the first and
+// returns nil.
 func (r *Rules) Shutdown(ctx context.Context) error {
 	defer context.AfterFunc(ctx, r.cancel)()
 	return r.close(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) })
 }
 
-// Close is Shutdown without giving leases back. It needs no store.
+// Close is Shutdown without giving leases back, and needs no store.
 func (r *Rules) Close() error {
 	r.cancel()
 	return r.close((*hybrid.Limiter).Close)

@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 )
 
-// set is a table in force, or a former one. Only the number of its users changes.
+// set is the table in force, or a former table. Only the number of a set's users changes.
 type set struct {
 	table    Table
 	matcher  matcher
@@ -35,7 +35,7 @@ func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)
 	s.routes = make(map[string]selection, len(t.Routes))
 	s.users.Store(1)
 	for pattern, route := range t.Routes {
-		_, _ = s.matcher.add(pattern) // check has added it without an error
+		_, _ = s.matcher.add(pattern) // check has added the pattern without an error
 		keys := keyMaker{pattern, t.Trusted, cfg.Keys}
 		selected := selection{httplimit.Selection{Cost: route.cost(), Done: s.release}, costMax}
 		for _, name := range route.Rules {
@@ -52,7 +52,7 @@ func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)
 	return s
 }
 
-// use counts a request, and reports whether the set has not ended.
+// use counts a request as a user, or returns false if the set has ended.
 func (s *set) use() bool {
 	for {
 		n := s.users.Load()
@@ -67,11 +67,11 @@ func (s *set) use() bool {
 
 func (s *set) release() {
 	if s.users.Add(-1) == 0 {
-		go s.ended(s) // a request must not wait for its lock
+		go s.ended(s) // a request must not wait for the lock that ended takes
 	}
 }
 
-// selectRules selects the rules of r. If there are any, Done releases s.
+// selectRules selects the rules of r. If r has rules, Selection.Done releases s.
 func (s *set) selectRules(r *http.Request) (httplimit.Selection, error) {
 	if others := readings(r); others != nil {
 		return s.selectAll(r, others)
@@ -88,12 +88,12 @@ func (s *set) selectRules(r *http.Request) (httplimit.Selection, error) {
 // expire at the store.
 const shutdownMax = 10 * time.Second
 
-// limiter is the Limiter of a rule. It stays while a rule of its name has the same version and policy.
+// limiter is the Limiter of a rule. A limiter stays while a rule of its name has the same version and policy.
 type limiter struct {
 	*hybrid.Limiter
 	config hybrid.Config        // configuration of the Limiter before defaults are filled in
 	rule   atomic.Pointer[Rule] // rule with the limits to propose
-	sets   int                  // number of sets that use it; guarded by Rules.mu
+	sets   int                  // number of sets that use the limiter; guarded by Rules.mu
 	gone   func()               // the result of Config.OnLimiter; may be nil
 }
 
@@ -114,7 +114,7 @@ func (l *limiter) serves(c hybrid.Config) bool {
 	return have.Version == c.Version && have.Policy == c.Policy && slices.Equal(have.Priorities, c.Priorities)
 }
 
-// limitersFor returns the Limiters of a table: former ones if they can serve it, otherwise new ones.
+// limitersFor returns the Limiters of a table: former Limiters if they can serve the rules, or new ones.
 func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string]*limiter, err error) {
 	all = map[string]*limiter{}
 	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {
@@ -153,7 +153,7 @@ func (r *Rules) propose(t Table, all map[string]*limiter) {
 	}
 }
 
-// end closes a Limiter that no set uses any more.
+// end closes l by close, and then calls gone.
 func (l *limiter) end(close func(*hybrid.Limiter) error) error {
 	err := close(l.Limiter)
 	if l.gone != nil {
@@ -162,8 +162,8 @@ func (l *limiter) end(close func(*hybrid.Limiter) error) error {
 	return err
 }
 
-// selectAll selects the rules of r and of others, its other readings. Each rule and key gives tokens once:
-// the highest cost of the routes, capped at the most that every rule can admit.
+// selectAll selects the rules of r and of others, its other readings. A request takes tokens once from each
+// rule and key: the highest cost of the routes, capped at the most that every rule can admit.
 func (s *set) selectAll(r *http.Request, others []*http.Request) (httplimit.Selection, error) {
 	returns := false
 	defer func() {
@@ -186,7 +186,7 @@ func (s *set) selectAll(r *http.Request, others []*http.Request) (httplimit.Sele
 				returns = true
 				return selected, err
 			}
-			id := rule.Name + " " + key // names have no spaces
+			id := rule.Name + " " + key // names of rules have no spaces
 			if i := slices.Index(keys, id); i >= 0 {
 				selected.Rules[i].Class = max(selected.Rules[i].Class, rule.Class)
 				continue

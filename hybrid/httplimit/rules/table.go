@@ -20,13 +20,14 @@ import (
 // ErrInvalid is wrapped by every error about rules that cannot be used.
 var ErrInvalid = errors.New("rules: invalid rules")
 
-// Table declares rules and routes. A file has fields of the same names. The caller must not change a Table
-// after passing it to New or Set.
+// Table declares rules and routes. A rules file has fields of the same names. The caller must not change a
+// Table after passing it to New or Set.
 type Table struct {
-	// Version is hybrid.Config.Version of every rule, 0 to 2^52-1. The highest one among the processes holds
-	// at once. Under equal versions, changed limits hold two TTLs after the last process has read the Table.
+	// Version is hybrid.Config.Version of every rule, 0 to 2^52-1. The highest Version of all processes is in
+	// force at once. Under equal versions, changed limits are in force two TTLs after the last process read
+	// the Table.
 	Version int64
-	// Trusted are the proxies that the key form "address" believes; see httplimit.ClientIP.
+	// Trusted are the proxies whose X-Forwarded-For the key form "address" believes; see httplimit.ClientIP.
 	Trusted []netip.Prefix
 	Rules   map[string]Rule  // rules by name, which becomes hybrid.Config.Name
 	Routes  map[string]Route // routes by pattern of http.ServeMux
@@ -35,14 +36,14 @@ type Table struct {
 // Rule is a limit of requests that have the same key.
 type Rule struct {
 	// Key names the key form: "all", "address", "route", "header:NAME", "path:NAME" (a wildcard of the
-	// route's pattern), or a name of Config.Keys. With several forms, a list in a file, requests share a key
-	// if all of their forms are equal.
+	// route's pattern), or a name of Config.Keys. With several forms (a list in a file) requests share a key
+	// if the values of all forms are equal.
 	Key []string
-	// Limits are the 1 to 4 limits of each key. A request needs tokens of all of them.
+	// Limits are the 1 to 4 limits of each key. A request needs tokens of all Limits.
 	Limits []hybrid.Limit
 	// Named has limits for single keys in place of Limits. A name is the value of the last form in Key,
-	// exactly as requests have it: with "header:X-Tenant" or "route, header:X-Tenant" a tenant. A key keeps
-	// its bucket when it is added to Named or removed.
+	// exactly as in requests: with "header:X-Tenant" or "route, header:X-Tenant" a tenant. A key keeps its
+	// bucket when it is added to Named or removed.
 	Named map[string][]hybrid.Limit
 	// Priorities are hybrid.Config.Priorities; see Route.Class.
 	Priorities []float64
@@ -55,11 +56,11 @@ type Rule struct {
 
 // Route limits the requests that match a pattern.
 type Route struct {
-	// Cost is how many tokens a request takes of every rule. 0 means 1.
+	// Cost is the number of tokens that a request takes of every rule; 0 means 1.
 	Cost int64
-	// Rules names at most 16 rules, all of which must admit a request. An empty list does not limit it.
+	// Rules names at most 16 rules, all of which must admit a request. An empty list means no limit.
 	Rules []string
-	// Class is the class of a request in Priorities, from 0. A rule with fewer classes uses its last.
+	// Class is the class of a request in Priorities, from 0. A rule with fewer classes uses its last class.
 	Class int
 }
 
@@ -161,7 +162,7 @@ func (r Rule) limitsOf(key string) []hybrid.Limit {
 	return r.Limits
 }
 
-// routes checks the routes, and that ServeMux takes their patterns.
+// routes checks the routes, and that ServeMux accepts their patterns.
 func (c *checker) routes(t Table) {
 	var mux matcher
 	for _, pattern := range slices.Sorted(maps.Keys(t.Routes)) {
@@ -211,8 +212,8 @@ func (c *checker) routes(t Table) {
 const costMax = math.MaxInt64
 
 // maxCost returns the highest cost that all limits of r admit in a class, and the limit that allows no more.
-// path is the path of r. Without limits it returns costMax. Blocked does not count, because it denies any
-// cost.
+// path is the path of r. Without limits the result is costMax. The limit Blocked does not count, because it
+// denies any cost.
 func (r Rule) maxCost(path string, base hybrid.Config, class int) (most int64, by string) {
 	kept := base.Policy.Headroom
 	if class > 0 {
@@ -273,6 +274,6 @@ func listed[V any](m map[string]V) string {
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 }
 
-// mistakesMax bounds the mistakes of a file in an error. mistakeLength bounds the characters of each.
-// Otherwise a large file would fill a log.
+// mistakesMax bounds the mistakes of a file in an error, and mistakeLength the characters of each mistake, so
+// that a large file does not fill a log.
 const mistakesMax, mistakeLength = 10, 400

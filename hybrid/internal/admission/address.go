@@ -8,11 +8,11 @@ import (
 // Address is the address of a client or a proxy.
 type Address struct {
 	Addr netip.Addr
-	text string // the canonical spelling, or empty if that has yet to be formatted
+	text string // the canonical spelling, or empty if it is not formatted yet
 }
 
-// ParseAddress reads an address with or without a port, in brackets or not. It drops a zone, which has a
-// meaning only on one machine, and reads IPv4 written as IPv6 as IPv4.
+// ParseAddress reads an address with or without a port, in brackets or not. ParseAddress drops a zone, which
+// has a meaning only on one machine, and reads IPv4 written as IPv6 as IPv4.
 func ParseAddress(s string) (a Address, ok bool) {
 	if i := strings.IndexByte(s, ']'); i > 0 && s[0] == '[' {
 		if port := s[i+1:]; port != "" && !isPort(port) {
@@ -27,7 +27,7 @@ func ParseAddress(s string) (a Address, ok bool) {
 		return Address{}, false
 	}
 	if addr.Is4() {
-		return Address{addr, s}, true // netip reads only the canonical spelling
+		return Address{addr, s}, true // netip reads IPv4 only in the canonical spelling
 	}
 	return Address{Addr: addr.Unmap().WithZone("")}, true
 }
@@ -37,7 +37,7 @@ func isPort(s string) bool {
 	return len(s) > 1 && len(s) <= len(":65535") && s[0] == ':' && strings.Trim(s[1:], "0123456789") == ""
 }
 
-// Key returns the key of a: its text, or its prefix if fewer bits than all count.
+// Key returns the key of a: the address as text, or its prefix if fewer bits than all count.
 func (a Address) Key(bits4, bits6 int) string {
 	bits := bits6
 	if a.Addr.Is4() {
@@ -57,7 +57,7 @@ func (a Address) Key(bits4, bits6 int) string {
 // AddressKey returns the key of the client with address s, or s if it is not an address. An IPv6 /64 is one
 // client, as one customer commonly has a whole /64.
 func AddressKey(s string) string {
-	if strings.IndexByte(s, ':') >= 0 { // otherwise it is not IPv6 and has no port
+	if strings.IndexByte(s, ':') >= 0 { // without a colon s is not IPv6 and has no port
 		if a, ok := ParseAddress(s); ok {
 			return a.Key(32, 64)
 		}

@@ -17,9 +17,9 @@ type Key interface {
 }
 
 // Decide takes n tokens of key or none. A request that Take denies waits for the tokens, at most for patience
-// and until ctx ends. It does not wait if RetryAfter is longer than patience. The Result is that of Take, but
-// OK after a successful wait. The error is that of Take or WaitN. A wait that runs out of time is a denial
-// without an error.
+// and until ctx ends. A request does not wait if its RetryAfter is longer than patience. Decide returns the
+// Result of Take, with OK set after a successful wait, and the error of Take or WaitN. A wait that runs out
+// of time is a denial without an error.
 //
 // Stats counts a waiting request as denied, and also as admitted after a successful wait.
 func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybrid.Result, error) {
@@ -42,7 +42,7 @@ func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybr
 }
 
 // Failed reports whether the denial r is due to the limiter, not to the request: the store did not answer,
-// and the fallback has denied. The request may be within the limit.
+// and the fallback has denied. A request with a Failed denial may be within the limit.
 func Failed(r hybrid.Result) bool { return !r.OK && r.Source == hybrid.SourceFallback }
 
 // NeverServed reports whether err means that the limiter refuses the request at any time: it costs more than

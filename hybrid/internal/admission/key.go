@@ -15,7 +15,7 @@ func NoKey(noKey, err error) error {
 	return fmt.Errorf("%w: %w", noKey, err)
 }
 
-// KeyOf returns the key of a request. Its errors wrap noKey; an empty key is one.
+// KeyOf returns the key of a request, or an error that wraps noKey, also for an empty key.
 func KeyOf[R any](noKey error, key func(R) (string, error), request R) (string, error) {
 	name, err := key(request)
 	switch {
@@ -42,12 +42,12 @@ func FirstOf[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 				return strconv.Itoa(i) + ":" + name, nil
 			}
 		}
-		return "", fmt.Errorf("%w: none of %d KeyFuncs found one", noKey, len(keys))
+		return "", fmt.Errorf("%w: none of %d KeyFuncs found a key", noKey, len(keys))
 	}
 }
 
-// Combine implements Combine of httplimit and rpclimit. The length before each part keeps different parts
-// apart.
+// Combine implements Combine of httplimit and rpclimit. The length before each part makes the keys of
+// different parts different.
 func Combine[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	if len(keys) == 0 {
 		panic("Combine needs a KeyFunc")

@@ -1,4 +1,4 @@
-// Package outage records which nodes of a Store are away, and reports that to the log and the Limiters.
+// Package outage records which nodes of a Store are away, and reports outages to the log and the Limiters.
 package outage
 
 import (
@@ -18,8 +18,8 @@ import (
 // quietFor is the shortest time between two log lines that a node is away.
 const quietFor = 10 * time.Second
 
-// Node records whether one node of a Store answers. It is away from the first failed call to the first
-// answer, whatever keys are in use. Goroutines may share it.
+// Node records whether one node of a Store answers. A node is away from the first failed call to the first
+// answer, whatever keys are in use. Goroutines may share a Node.
 type Node struct {
 	of   *Nodes
 	name string
@@ -27,14 +27,14 @@ type Node struct {
 	// of.mu guards the fields below.
 	away      bool
 	since     clock.Instant // when the first call failed
-	failedAt  clock.Instant // when that call was sent
+	failedAt  clock.Instant // when the first failed call was sent
 	aliveAt   clock.Instant // when the latest answered call was sent
 	err       error         // error of the last failed call
-	loggedErr error         // error in the log line about this outage; nil before that line
+	loggedErr error         // error in the log line about this outage; nil before the line
 	loggedAt  clock.Instant // time of the last log line about the start of an outage
 }
 
-// Watcher is a Limiter that calls the nodes. Its functions and its Logger may read the nodes.
+// Watcher is a Limiter that calls the nodes. The functions and the Logger of a Watcher may read the nodes.
 type Watcher struct {
 	Clock  clock.Clock
 	Logger *slog.Logger // nil means slog.Default()
@@ -46,7 +46,7 @@ type Watcher struct {
 func (n *Node) Name() string { return n.name }
 
 // Failed records that a call of w, sent at sent, has failed in a way that means the node is away. The failure
-// of a call sent no later than an answered one says nothing about the node. about is added to the log line.
+// of a call sent no later than an answered call says nothing about the node. about is added to the log line.
 func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...any) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
@@ -70,14 +70,14 @@ func (n *Node) tellAwayLocked(w *Watcher) {
 	n.of.queue(func() { w.Away(n.name, err) })
 }
 
-// logLocked logs that the node is away, later if another outage of it was logged within quietFor.
+// logLocked logs that the node is away, but later if another outage of the node was logged within quietFor.
 func (n *Node) logLocked(w *Watcher, about []any) {
 	now := w.Clock.Now()
 	if quiet := n.loggedAt.Add(quietFor).Sub(now); n.loggedErr == nil && n.loggedAt > 0 && quiet > 0 {
 		w.Clock.AfterFunc(quiet, func() {
 			n.of.mu.Lock()
 			defer n.of.unlockAndTell()
-			if n.away && n.loggedErr == nil { // even after w has left: the other watchers have no line yet
+			if n.away && n.loggedErr == nil { // also after w has left: others have no line yet
 				n.logLocked(w, about)
 			}
 		})
@@ -108,8 +108,7 @@ func (n *Node) answeredLocked(now, sent clock.Instant) {
 	}
 }
 
-// Answered records that n has answered a call sent at sent. The node that stands for unknown ones is then
-// back too.
+// Answered records that n has answered a call sent at sent. The node for unknown nodes is then back too.
 func (n *Node) Answered(now, sent clock.Instant) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
@@ -126,8 +125,8 @@ func (n *Node) Why() error {
 	return n.err
 }
 
-// Away returns for how long the node has been away and why; 0 and nil while it answers. called reports
-// whether a call to it has ended.
+// Away returns for how long and why the node has been away; 0 and nil while the node answers. called reports
+// whether a call to the node has ended.
 func (n *Node) Away(now clock.Instant) (away time.Duration, called bool, why error) {
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
@@ -137,8 +136,8 @@ func (n *Node) Away(now clock.Instant) (away time.Duration, called bool, why err
 	return 0, n.aliveAt > 0, nil
 }
 
-// Nodes has the nodes of one Store. All Limiters of the process that call the Store by one clock share them:
-// the log reports an outage once, and a Limiter without requests hears that a node is back.
+// Nodes has the nodes of one Store. All Limiters of the process that call the Store by one clock share one
+// Nodes: the log reports an outage once, and a Limiter without requests hears that a node is back.
 type Nodes struct {
 	key  key
 	name func(number int) string
@@ -147,14 +146,14 @@ type Nodes struct {
 	watchers []*Watcher
 	nodes    map[int]*Node // by number
 	tells    []func()      // queued calls of the watchers and their loggers, in order
-	telling  bool          // a goroutine runs them
+	telling  bool          // a goroutine runs the queued calls
 }
 
 // queue queues tell, to be called when the lock is released.
 func (all *Nodes) queue(tell func()) { all.tells = append(all.tells, tell) }
 
-// unlockAndTell releases the lock and runs the queued calls one by one; a goroutine that already does so
-// picks them up.
+// unlockAndTell releases the lock and runs the queued calls one by one. If another goroutine already runs
+// queued calls, that goroutine runs these too.
 func (all *Nodes) unlockAndTell() {
 	defer all.mu.Unlock()
 	if all.telling {
@@ -186,8 +185,8 @@ var watched = struct {
 	by map[key]*Nodes
 }{by: make(map[key]*Nodes)}
 
-// Watch returns the nodes of the Store with this identity, which w calls until Leave by the clock of this
-// identity. It reports to w which nodes are away. name returns the name of the node with a number.
+// Watch returns the nodes of the Store with the identity store, which w calls by the clock with the identity
+// clock, until Leave. Watch reports to w which nodes are away. name returns a node's name.
 func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 	watched.Lock()
 	k := key{store, clock}
@@ -208,7 +207,7 @@ func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 	return all
 }
 
-// Leave ends Watch.
+// Leave ends the reports to w.
 func (all *Nodes) Leave(w *Watcher) {
 	watched.Lock()
 	defer watched.Unlock()

@@ -1,5 +1,5 @@
-// Package grpclimit limits the calls of a gRPC server, and those that a client makes, by the Limiters of
-// package rpclimit. It is a module of its own, so that the others do not need gRPC:
+// Package grpclimit limits the calls that a gRPC server gets, and the calls that a client makes, by the
+// Limiters of package rpclimit. grpclimit is a module of its own, so that other packages do not need gRPC:
 //
 //	go get github.com/yuzhi-go/yuzhi/hybrid/rpclimit/grpclimit
 //
@@ -28,10 +28,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
 )
 
-// Metadata returns the value of a field of the call's metadata. A client can write any value, so use it for
-// fields that an interceptor or a proxy has checked. No value is an error that wraps rpclimit.ErrNoKey.
-// Several values are an error that does not wrap it, so rpclimit.FirstOf ends the search: their origin is
-// unknown. An IP address has the key of rpclimit.AddressKey.
+// Metadata returns the value of a field of the call's metadata. A client can write any value, so use Metadata
+// for fields that an interceptor or a proxy has checked. A missing field is an error that wraps
+// rpclimit.ErrNoKey. Several values, whose origin is unknown, are an error that does not wrap
+// rpclimit.ErrNoKey, so rpclimit.FirstOf ends the search. An IP address has the key of rpclimit.AddressKey.
 func Metadata(name string) rpclimit.KeyFunc {
 	return func(ctx context.Context) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
@@ -50,7 +50,7 @@ func Method(ctx context.Context) (string, error) {
 	if name, ok := grpc.Method(ctx); ok {
 		return name, nil
 	}
-	return "", fmt.Errorf("%w: the context is not that of a server call", rpclimit.ErrNoKey)
+	return "", fmt.Errorf("%w: the context does not belong to a server call", rpclimit.ErrNoKey)
 }
 
 // Peer returns the address of the client or of the proxy before this server, without its port. An IPv6 /64
@@ -69,9 +69,9 @@ func Peer(ctx context.Context) (string, error) {
 
 // Status returns the status of a call that is not admitted. A denial by a limit has ResourceExhausted and a
 // RetryInfo, which is missing for hybrid.Blocked. A call without a key, above the burst or with a negative
-// cost is never admitted and has InvalidArgument. A call whose context has ended has the context's status.
-// Other errors have Unavailable. An err that has or wraps a status of its own, from a KeyFunc or
-// rpclimit.Status, keeps it.
+// cost is never admitted and has InvalidArgument. A call whose context has ended has the context's status. A
+// call with any other error has Unavailable. An err that has or wraps a status of its own, from a KeyFunc or
+// rpclimit.Status, keeps that status.
 func Status(err error) error {
 	var own interface{ GRPCStatus() *status.Status }
 	var denial rpclimit.Denial
@@ -84,7 +84,7 @@ func Status(err error) error {
 		s := status.New(codes.ResourceExhausted, err.Error())
 		if after := denial.RetryAfter(); after > 0 {
 			info := &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
-			if with, failed := s.WithDetails(info); failed == nil { // always, as the code is not OK
+			if with, failed := s.WithDetails(info); failed == nil { // always nil, as the code is not OK
 				s = with
 			}
 		}
@@ -106,7 +106,7 @@ func limit(ctx context.Context, l *rpclimit.Limiter) error {
 	return Status(l.Limit(ctx))
 }
 
-// UnaryServerInterceptor limits the calls that a server gets. Goroutines may share it.
+// UnaryServerInterceptor limits the calls that a server gets. Goroutines may share the interceptor.
 func UnaryServerInterceptor(calls *rpclimit.Limiter) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if err := limit(ctx, calls); err != nil {
@@ -141,8 +141,8 @@ func (s serverStream) RecvMsg(m any) error {
 }
 
 // UnaryClientInterceptor limits the calls that a client makes. With the option rpclimit.Wait, calls wait for
-// their turn. A nil calls has no limit. If the server denies a call with a RetryInfo, the call is repeated
-// after that time until it is admitted. It fails at once if its deadline comes before.
+// their turn. A nil calls means no limit. If the server denies a call with a RetryInfo, the call is repeated
+// after the given time until the server admits it. A call whose deadline comes before fails at once.
 func UnaryClientInterceptor(calls *rpclimit.Limiter) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -164,8 +164,9 @@ func UnaryClientInterceptor(calls *rpclimit.Limiter) grpc.UnaryClientInterceptor
 	}
 }
 
-// StreamClientInterceptor limits the streams that a client opens, and the messages that it sends in each.
-// Either Limiter may be nil, for no limit. A stream that the server has ended is not opened again.
+// StreamClientInterceptor limits the streams that a client opens, and the messages that the client sends in
+// each stream. Either Limiter may be nil, for no limit. A stream that the server has ended is not opened
+// again.
 func StreamClientInterceptor(streams, messages *rpclimit.Limiter) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, about *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 		open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
