@@ -94,7 +94,7 @@ type Policy struct {
 	// Target is how long one lease should last at the observed demand; a process makes about 1/Target lease
 	// calls per second. A Target of 0 means 100 ms, or Burst/(4*Rate) if that is less, because longer leases
 	// would hold the whole burst. A default Target grows to as much as 250 ms if more than nine processes
-	// share a key: see CallsPerSecond. An explicit Target is reduced to (Burst+Overcommit)/(4*Rate).
+	// share a key: see CallsPerSecond. An explicit Target is reduced to at most (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
 	// TTL is the time for which a holding is valid without renewal. Tokens held by a process that dies are
 	// lost for a TTL. A TTL of 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a

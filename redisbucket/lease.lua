@@ -175,7 +175,7 @@ else
   else
     local level, burst, speed, window, steer = binding(c, headroom)
     local own, long, pause, crowded = speed / weight, pace(c, active, weight, ttl)
-    if own < share then share = own end -- the whole rate is the most
+    if own < share then share = own end -- the share is at most the whole rate
     -- A new holder starts with the share of one Target, so that its first grant does not wait.
     if not allowance then last, allowance = now, weight * share * long end
 

@@ -260,7 +260,7 @@ type payload struct {
 	data []byte
 }
 
-// MarshalBinary encodes the payload when the client writes it. After an error it closes the connection.
+// MarshalBinary encodes the payload when the client writes it. The client closes the connection on an error.
 func (a *payload) MarshalBinary() ([]byte, error) {
 	if !a.p.state.CompareAndSwap(waiting, sent) && a.p.state.Load() == withdrawn {
 		return nil, errNotSent

@@ -166,8 +166,8 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 // grantSize is the size of the leading numbers of a reply of lease.lua, and levelReply that of a level.
 const grantSize, levelReply = 102, 15
 
-// configOf returns the configuration in force from left, the end of the reply to r: levels levels, and the
-// text of the configuration. If the text is missing, r's proposal is in force.
+// configOf returns the configuration in force from left, the end of the reply to r: first the levels, then
+// the text of the configuration. If the text is missing, r's proposal is in force.
 func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c lease.Config, err error) {
 	if len(left) < levelReply*levels {
 		return c, fmt.Errorf("%w: only %d bytes left for the levels", ErrReply, len(left))

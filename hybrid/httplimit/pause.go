@@ -137,7 +137,7 @@ func (s *settings) pauseOf(answer *http.Response) time.Duration {
 // roundUp returns value, a decimal number, in whole units, rounded up; 0 if value is no number.
 func roundUp(value string, unit time.Duration) time.Duration {
 	if strings.Trim(value, ".0123456789") != "" {
-		return 0 // ParseFloat reads more: signs, exponents, Inf, NaN
+		return 0 // ParseFloat also reads signs, exponents, Inf and NaN
 	}
 	n, err := strconv.ParseFloat(value, 64)
 	if err != nil && !math.IsInf(n, 1) { // Inf means a number out of range

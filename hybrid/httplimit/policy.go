@@ -220,7 +220,7 @@ func (v *values) add(text string) []string {
 	return v.list[v.n-1 : v.n : v.n]
 }
 
-// setState sets the fields about the limits ps and the decision r by their limit p. wait is a denial's
+// setState sets the fields about the limits ps and about r, the decision by p. wait is a denial's
 // Retry-After.
 func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Result, wait time.Duration) {
 	left := min(max(r.Remaining, 0), p.quota)

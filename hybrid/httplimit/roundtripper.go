@@ -19,9 +19,9 @@ const attemptsMax, discardMax = 4, 64 << 10
 //
 // An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms pauses all requests with
 // the same key in this process for the given time, at most ten minutes. Another process pauses only after a
-// 429 or 503 to its own request. During a pause no request is sent or takes tokens; after it each request
-// takes its tokens first. The keys of Also have no pauses, so choose key to stand for one upstream, or for
-// one account at an upstream.
+// 429 or 503 to its own request. During a pause no request is sent or takes tokens; later each request takes
+// its tokens before it is sent. The keys of Also have no pauses, so choose key to stand for one upstream, or
+// for one account at an upstream.
 //
 // After the pause the refused request is sent again, up to three times, if it can be repeated: its method is
 // idempotent or it has an Idempotency-Key, and it has no body or a GetBody. The answer is returned unchanged

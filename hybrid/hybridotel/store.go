@@ -181,7 +181,7 @@ type outcomes struct {
 }
 
 const (
-	granted  = iota // the call brought tokens
+	granted  = iota // the call got tokens
 	empty           // the bucket has no tokens for this process now
 	reported        // the call wanted no tokens: it reported a lease or gave one back
 	failed          // an error

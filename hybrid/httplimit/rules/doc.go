@@ -20,7 +20,7 @@
 //	defer limits.Shutdown(context.Background())
 //	http.ListenAndServe(addr, limits.Handler(app))
 //
-// # Which rules limit a request
+// # The rules of a request
 //
 // The rules of one route limit a request: the route with the most specific pattern that matches the request.
 // Patterns match by method, host and path, with wildcards, as in http.ServeMux. A request that matches no

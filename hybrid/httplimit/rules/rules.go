@@ -59,7 +59,7 @@ type Rules struct {
 	current atomic.Pointer[set]
 
 	mu       sync.Mutex // held during a change
-	status   Status     // without the Table
+	status   Status     // status without its Table
 	alive    map[*limiter]struct{}
 	isClosed bool
 
