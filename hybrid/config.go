@@ -16,77 +16,81 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// keysMaxDefault bounds the table: a million keys need 250 MB at rest, and 1.8 kB each in use.
+// keysMaxDefault bounds the table of keys: a million keys at rest need 250 MB, and a key in use needs 1.8 kB.
 const keysMaxDefault = 1 << 20
 
-// nearlyUsedAt is the used part of a limit at which Events.NearlyUsed runs.
+// nearlyUsedAt is the used fraction of a limit at which Events.NearlyUsed runs.
 const nearlyUsedAt = 0.8
 
-// callTimeoutMax bounds how long a method without a context may block.
+// callTimeoutMax bounds Config.CallTimeout, the longest time that a method without a context may block.
 const callTimeoutMax = time.Minute
 
-// Config configures a Limiter. Limits or LimitsFor is required. Every other zero field selects a good
-// default.
+// Config configures a Limiter. Limits or LimitsFor must be set. Any other zero field selects its default.
 type Config struct {
 	// Name is part of every stored key, so that user 17 of "login" and user 17 of "api" have separate
-	// buckets. Log lines and Stats show it. It has at most 64 of A-Z, a-z, 0-9, '_', '.' and '-'. It may be
-	// empty if no other Limiter uses the same Redis and redisbucket.Config.Prefix: two services without names
-	// would share their buckets.
+	// buckets. Log lines and Stats show Name. A Name has at most 64 of A-Z, a-z, 0-9, '_', '.' and '-'. Name
+	// may be empty if no other Limiter uses the same Redis and redisbucket.Config.Prefix: services without
+	// names share buckets.
 	//
-	// Limiters of one Store with equal Name and Version share their buckets. Within a process New refuses a
-	// Limiter whose Limits, Overcommit, Target or StartEmpty differ from those of an open one. It does not
-	// compare LimitsFor.
+	// Limiters of one Store with equal Name and Version share their buckets. In one process, New refuses a
+	// Limiter whose Limits, Overcommit, Target or StartEmpty differ from those of an open Limiter that shares
+	// its buckets. New does not compare LimitsFor.
 	Name string
-	// Limits, at most 4, apply to every key. A request needs tokens of all of them; one call leases from all.
+	// Limits, at most 4, apply to every key. A request takes tokens of all limits; a lease covers all of
+	// them.
 	Limits []Limit
-	// LimitsFor returns the limits of one key, such as those of a customer's plan. A nil result means Limits.
-	// It runs on the goroutine of a request whose key was not used for a TTL (0.4 s by default). So a key
-	// with less than about one request per TTL calls it for every request: cache plans inside LimitsFor. Of
-	// several first requests at once, one result is used. See Refresh for a plan that changes. KeyWithLimits
-	// replaces LimitsFor for its handle.
+	// LimitsFor returns the limits of one key, such as those of a customer's plan. A nil result selects
+	// Config.Limits. LimitsFor runs on the goroutine of a request whose key was not used for a TTL (0.4 s by
+	// default). A key with less than about one request per TTL calls LimitsFor for every request: cache plans
+	// inside LimitsFor. If several first requests call LimitsFor at once, one result is used. Call Refresh
+	// after a plan has changed. KeyWithLimits replaces LimitsFor for its handle.
 	//
 	// ctx is the context of the request, without a further deadline: a slow LimitsFor delays the request
 	// until ctx ends. For methods without a context, such as Allow, ctx ends after CallTimeout.
 	//
-	// After an error, such as that of an unreachable database, the limits in force stay: those of the key's
-	// bucket, or Limits if the key has no bucket. If there are neither, Take and Wait return an error that
-	// wraps that of LimitsFor, and Allow returns false. While the key is in use, LimitsFor runs again every
-	// five seconds.
+	// After an error of LimitsFor, for example because a database is unreachable, the limits in force stay:
+	// those of the key's bucket, or Limits if the key has no bucket. Without a bucket and Limits, Take and
+	// Wait return an error that wraps the error of LimitsFor, and Allow returns false. After an error,
+	// LimitsFor runs again every five seconds while the key is in use.
 	//
-	// An empty list, nil without Limits, and invalid limits are mistakes. Requests for the key then get
-	// ErrInvalidConfig or false. The log names such a key once. Stats.Misconfigured counts these requests and
-	// those that got the error of LimitsFor; Events.Misconfigured runs for both. Return Unlimited for a key
-	// without a limit, and Blocked for a key that gets nothing.
+	// LimitsFor must not return an empty list, nil without Limits, or invalid limits. Requests for a key with
+	// invalid limits get ErrInvalidConfig or false, and the log names the key once. Stats.Misconfigured
+	// counts requests that failed for invalid limits or an error of LimitsFor; Events.Misconfigured runs for
+	// both causes. LimitsFor returns Unlimited for a key without a limit, and Blocked for a key that gets
+	// nothing.
 	LimitsFor func(ctx context.Context, key string) ([]Limit, error)
 	// Version is the deploy part of the configuration's version: the bucket takes the limits of the highest
-	// one at once. Under equal Versions, usually 0, new limits are in force two TTLs after the last call of a
-	// process with the old ones. An added limit then starts empty (see Refresh), or adding it again and again
-	// would grant a burst each time. With a higher Version it starts full. So raise Version to add a quota to
-	// a running fleet. A higher Version also ends everything that SetLimits has set, Blocked included.
+	// Version at once. Under equal Versions, usually 0, new limits are in force two TTLs after the last call
+	// of a process with the old limits. Under equal Versions an added limit starts empty (see Refresh),
+	// because adding it again and again would otherwise grant a burst each time. With a higher Version an
+	// added limit starts full: raise Version to add a quota to a running fleet. A higher Version also removes
+	// everything that SetLimits has set, Blocked included.
 	Version int64
-	Policy  lease.Policy // Policy tunes leasing
-	Scope   Scope        // Scope selects the processes that share a bucket; all by default
-	// CallTimeout is the longest that Allow or Take waits for a lease call; 0 means 100 ms. A node is away
-	// once a call to it takes 15/16 of that, and Policy.Fallback then decides. Wait is not bounded by
-	// CallTimeout, only by its context. A lease lives for at least two CallTimeouts (Policy.TTL).
+	Policy  lease.Policy // settings of leasing
+	Scope   Scope        // processes that share a bucket; all by default
+	// CallTimeout is the longest time that Allow or Take waits for a lease call; 0 means 100 ms. Once a call
+	// has taken 15/16 of CallTimeout, its node is away and Policy.Fallback decides. Wait is bounded by its
+	// context instead of CallTimeout. A lease lasts for at least two CallTimeouts (Policy.TTL).
 	CallTimeout time.Duration
-	// Priorities are the parts of every burst that the classes of Key.Class leave to the classes before them.
-	// Class p is granted tokens only while the level exceeds the part Priorities[p-1]. So important requests
-	// continue when the bucket runs low. The parts rise, from 0 to below 1.
+	// Priorities has the fractions of every burst that the classes 1, 2 and so on of Key.Class leave to
+	// earlier classes. The bucket grants tokens to class p only while its level exceeds Priorities[p-1] of
+	// the burst, so important requests continue when the bucket runs low. The fractions rise, from 0 to below
+	// 1.
 	Priorities []float64
-	// KeysMax bounds the table of keys; 0 means 1,048,576. At the bound the keys that are idle longest leave.
-	// A key longer than 1 KiB (lease.KeyMax) is stored as its SHA-256.
+	// KeysMax bounds the table of keys; 0 means 1,048,576. The longest idle keys leave a full table. A key
+	// longer than 1 KiB (lease.KeyMax) is stored as its SHA-256.
 	KeysMax    int
-	Clock      clock.Clock // nil, the system's clock, suits all programs; tests use testing/synctest
-	InstanceID string      // label of this process in the store, before random bits
-	// Logger gets lines for the operator. Its handler must not use the Limiter. nil means slog.Default();
-	// slog.New(slog.DiscardHandler) discards the lines.
+	Clock      clock.Clock // nil means the system's clock; tests use testing/synctest
+	InstanceID string      // label of this process in the store, followed by random bits
+	// Logger gets log lines for the operator. The Logger's handler must not use the Limiter. A nil Logger
+	// means slog.Default(); slog.New(slog.DiscardHandler) discards the lines.
 	Logger *slog.Logger
 	Events Events // hooks
 }
 
-// Validate returns every lease.Violation in one error, or nil. Each wraps ErrInvalidConfig, and also
-// lease.ErrInvalidLimit, lease.ErrInvalidPolicy or lease.ErrInvalidConfig if package lease found it.
+// Validate returns every lease.Violation in one error, or nil. Each Violation wraps ErrInvalidConfig. If
+// package lease found it, it also wraps lease.ErrInvalidLimit, lease.ErrInvalidPolicy or
+// lease.ErrInvalidConfig.
 func (c Config) Validate() error {
 	bad := violation.List{Kind: ErrInvalidConfig}
 	if !isName(c.Name) {
@@ -98,7 +102,7 @@ func (c Config) Validate() error {
 	policy := c.Policy
 	if err := policy.Validate(); err != nil {
 		bad.Adopt(err, violation.Under("Policy"))
-		policy = Policy{} // to check the limits too
+		policy = Policy{} // the zero Policy allows a check of the limits
 	}
 	c.checkPriorities(&bad)
 	if len(c.Limits) > 0 {
@@ -124,7 +128,7 @@ func (c Config) Validate() error {
 	return bad.Err()
 }
 
-// reactsToDenials reports whether denials run Events.Denied or are admitted by Policy.Shadow.
+// reactsToDenials reports whether a denial runs Events.Denied or Policy.Shadow admits denied requests.
 func (c *Config) reactsToDenials() bool { return c.Events.Denied != nil || c.Policy.Shadow }
 
 func (c Config) withDefaults() Config {
@@ -134,8 +138,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// isNil reports whether v is nil, or an interface with a nil pointer or the like, whose methods would panic
-// later.
+// isNil reports whether v is nil or holds a nil pointer or the like, whose methods would panic later.
 func isNil(v any) bool {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Invalid:
@@ -152,56 +155,58 @@ type Scope int
 const (
 	// ScopeFleet, the default, makes all processes share the buckets in the store.
 	ScopeFleet Scope = iota
-	// ScopeProcess gives each Limiter its own buckets in its process. The limits apply to each process by
-	// itself, and no request waits for the store. SetLimits and ReplaceLimits still apply to all processes: a
-	// Limiter reads them at most once per TTL for a key in use, and follows within two TTLs. While the store
-	// is away, the last known limits stay. Reset affects this process only. The buckets end with the Limiter.
+	// ScopeProcess gives each Limiter its own buckets in its process. The limits apply to each process alone,
+	// and no request waits for the store. SetLimits and ReplaceLimits still apply to all processes: a Limiter
+	// reads set limits at most once per TTL for a key in use, and adopts them within two TTLs. While the
+	// store is away, the last known limits stay. Reset affects one process only. The buckets end with the
+	// Limiter.
 	ScopeProcess
 )
 
-// Events are hooks; each may be nil. A key longer than lease.KeyMax is passed as lease.ShortKey of it, except
-// to hooks that run for a request.
+// Events are hooks; each may be nil. A hook gets lease.ShortKey of a key longer than lease.KeyMax, but hooks
+// that run for a request get the whole key.
 //
 // NodeAway, NodeBack, KeyFailed, Lost, Conflict, LimitsChanged and NearlyUsed run one at a time, in the order
-// of their causes, on any goroutine of the Limiter. They may use the Limiter. They must not block, because
-// calls and other events wait for them.
+// of their causes, on any goroutine of the Limiter. Hooks may use the Limiter. Only Denied and Misconfigured
+// may block, because lease calls and other events wait for all other hooks.
 type Events struct {
-	// Granted runs after a lease call that brought n tokens, on the goroutine of the call. It must not block.
+	// Granted runs after a lease call that brought n tokens, on the call's goroutine, which it must not
+	// block.
 	Granted func(key string, n int64)
 	// Denied runs for every denied request, on the goroutine of the request. n is the requested number of
 	// tokens. A request with a negative n is an error and no denial. With Policy.Shadow, Denied runs for
-	// requests that the limits would have denied. It may block: only that request waits.
+	// requests that the limits would have denied. Denied may block: only the denied request waits.
 	Denied func(key string, n int64)
 
-	// NodeAway runs when a call to a node of the store has failed, so that the node is away. The call may be
-	// of another Limiter on the same Store. err has the cause on one line of about 1,000 bytes. From now on
-	// Policy.Fallback decides requests for the node's keys, except for tokens that the process holds. See
-	// Stats.Nodes.
+	// NodeAway runs when a call to a node of the store has failed, so that the node is away. The failed call
+	// may be of another Limiter on the same Store. err has the cause on one line of about 1,000 bytes. While
+	// the node is away, the process spends tokens that it holds for the node's keys, and Policy.Fallback
+	// decides all other requests for these keys. Stats.Nodes lists the nodes.
 	NodeAway func(node string, err error)
-	// NodeBack runs when the node has answered a call again; after is the time since NodeAway. Requests
-	// and due reports cause calls. Without them a node stays away. NodeBack does not run after Close.
+	// NodeBack runs when a node that was away has answered a call; after is the time since NodeAway. A node
+	// without requests or due reports gets no call and stays away. NodeBack does not run after Close.
 	NodeBack func(node string, after time.Duration)
-	// KeyFailed runs when a lease call for key has failed although its node is well, for example because the
-	// bucket is damaged. Policy.Fallback decides for this key until a call succeeds, after which KeyFailed
-	// may run again.
+	// KeyFailed runs when a lease call for key has failed although the key's node answers, for example
+	// because the bucket is damaged. Policy.Fallback decides for the key until a call for the key succeeds.
+	// After such a success KeyFailed may run again.
 	KeyFailed func(key string, err error)
 	// Lost runs when n leased tokens are lost unspent.
 	Lost func(key string, n int64, reason LossReason)
-	// Conflict runs when the bucket of key has other limits, stored, under the same Version. They come from
-	// another process or from another handle of KeyWithLimits. The stored limits hold.
+	// Conflict runs when the bucket of key has other limits, stored, than this process under the same
+	// Version. Another process or handle of KeyWithLimits proposed the stored limits, which stay in force.
 	Conflict func(key string, stored []Limit)
-	// LimitsChanged runs when a reply names other limits for key than this process knew: after SetLimits, in
+	// LimitsChanged runs when a reply names other limits for key than this process knew, after SetLimits in
 	// any process, or after another deploy. For a key outside the table, the process knows only its own
 	// proposal.
 	LimitsChanged func(key string, limits []Limit)
-	// NearlyUsed runs when four fifths of a limit are used. share is the used or leased part of the burst, or
-	// of a window's tokens. It runs in the process whose lease call crossed four fifths, at most once in the
-	// time in which the bucket fills, or once per window. If the level crosses again, another process may run
-	// it too. If the reply is lost, none does. key is the key of the request: httplimit.FirstOf begins it
-	// with a number and a colon.
+	// NearlyUsed runs when four fifths of a limit are used. share is the used or leased fraction of the
+	// burst, or of a window's tokens. NearlyUsed runs in the process whose lease call crossed four fifths, at
+	// most once while the bucket fills, or once per window. If a limit crosses four fifths again, another
+	// process may run NearlyUsed too. If the reply to the crossing call is lost, no process runs NearlyUsed.
+	// key is the key of the request: httplimit.FirstOf prefixes it with a number and a colon.
 	NearlyUsed func(key string, limit Limit, share float64)
-	// Misconfigured runs when Config.LimitsFor returned an error or invalid limits. It runs on the goroutine
-	// of the request, which it may block.
+	// Misconfigured runs when Config.LimitsFor returned an error or invalid limits, on the goroutine of the
+	// request. Misconfigured may block the request.
 	Misconfigured func(key string, err error)
 }
 
@@ -209,64 +214,65 @@ type Events struct {
 type LossReason string
 
 const (
-	// LossVoid: the bucket does not know the lease. The bucket was evicted, flushed or lost in a failover, or
-	// it has had no call of this process for a TTL.
+	// LossVoid means that the bucket does not know the lease. The bucket was evicted, flushed or lost in a
+	// failover, or has had no call of this process for a TTL.
 	LossVoid LossReason = "void"
-	// LossExpired: the lease ended before a reply renewed it, or a call that returned tokens had no answer in
-	// time.
+	// LossExpired means that the lease ended before a reply renewed it, or that a call that returned tokens
+	// had no answer in time.
 	LossExpired LossReason = "expired"
 )
 
-// Types of package lease, which documents them.
+// Limit and the types below are aliases for types of package lease, which documents them.
 type (
-	Limit     = lease.Limit     // a rule such as 100 tokens per second
-	Kind      = lease.Kind      // token bucket, sliding window or calendar
-	Policy    = lease.Policy    // tunes leasing; zero fields are good defaults
-	ColdStart = lease.ColdStart // the answer before the first reply
-	Fallback  = lease.Fallback  // the rule while the store is away
-	Source    = lease.Source    // the basis of a decision
-	Store     = lease.Store     // the place of the buckets; redisbucket.New returns one in Redis
+	Limit     = lease.Limit     // rule such as 100 tokens per second
+	Kind      = lease.Kind      // kind of limit: token bucket, sliding window or calendar
+	Policy    = lease.Policy    // settings of leasing; zero fields select defaults
+	ColdStart = lease.ColdStart // rule for requests before the store's first reply
+	Fallback  = lease.Fallback  // rule for requests while the store is away
+	Source    = lease.Source    // basis of a decision, such as a token held by the process
+	Store     = lease.Store     // interface to the buckets; redisbucket.New returns a Store in Redis
 )
 
-// The constants of Kind, of Source and of Policy.
+// KindBucket and the constants below are values of Kind, Source, ColdStart and Fallback.
 const (
-	KindBucket   = lease.KindBucket   // admits at most Burst + Tokens/Per*w in any window of length w
-	KindSliding  = lease.KindSliding  // admits at most Tokens in any window of length Per
-	KindCalendar = lease.KindCalendar // admits at most Tokens in each period of length Per
+	KindBucket   = lease.KindBucket   // token bucket: admits up to Burst + Tokens/Per*w in any window of length w
+	KindSliding  = lease.KindSliding  // sliding window: admits at most Tokens in any window of length Per
+	KindCalendar = lease.KindCalendar // calendar: admits at most Tokens in each period of length Per
 
-	SourceLocal    = lease.SourceLocal    // tokens of this process, or the last reply of the bucket
-	SourceStore    = lease.SourceStore    // a lease call for this request
-	SourceFallback = lease.SourceFallback // Policy.Fallback or ColdStart, as the store did not answer
+	SourceLocal    = lease.SourceLocal    // decided by tokens of this process or the bucket's last reply
+	SourceStore    = lease.SourceStore    // decided by a lease call for this request
+	SourceFallback = lease.SourceFallback // decided by Policy.Fallback or ColdStart without the store
 
-	ColdStartDeny      = lease.ColdStartDeny      // deny before the first reply
-	ColdStartAllow     = lease.ColdStartAllow     // admit before the first reply
+	ColdStartDeny      = lease.ColdStartDeny      // deny requests before the first reply
+	ColdStartAllow     = lease.ColdStartAllow     // admit requests before the first reply
 	FallbackLocalShare = lease.FallbackLocalShare // admit this process's part of the rate
-	FallbackDeny       = lease.FallbackDeny       // admit nothing, as for the limit of a third party
+	FallbackDeny       = lease.FallbackDeny       // admit nothing, as under the limit of a third party
 	FallbackAllowAll   = lease.FallbackAllowAll   // admit everything
 )
 
-// Unlimited and Blocked stand alone: neither may be combined with other limits. They come from
-// Config.LimitsFor, for a customer, or from SetLimits, for an abused key. They suspend the limits that they
-// replace: when those come back, they continue as if only time had passed.
+// Unlimited and Blocked may not be combined with other limits. Config.LimitsFor may return Unlimited or
+// Blocked for a customer, and SetLimits may set Blocked for an abused key. Unlimited and Blocked suspend the
+// limits that they replace: a suspended limit later continues as if only time had passed.
 //
-// A denial by Blocked has a RetryAfter of 100 years. Wait fails at once with ErrWouldExceedDeadline if its
-// context has a deadline; without one it waits until the limits change or the context ends.
+// A denial by Blocked has a RetryAfter of 100 years. Wait on a blocked key fails at once with
+// ErrWouldExceedDeadline if its context has a deadline. Otherwise Wait waits for new limits or the context's
+// end.
 var (
-	Unlimited = lease.Unlimited // admits everything, even while the store is away
-	Blocked   = lease.Blocked   // admits nothing, even by Policy.Fallback
+	Unlimited = lease.Unlimited // limit that admits everything, even while the store is away
+	Blocked   = lease.Blocked   // limit that admits nothing, even by Policy.Fallback
 )
 
-// PerSecond returns a limit of n tokens per second with a burst of n. An idle key admits up to 2n in its
-// first second, the burst and the refill, and then n per second.
+// PerSecond returns a limit of n tokens per second with a burst of n. After idle time a key admits up to 2n
+// in the first second, by the burst and the refill, and then n per second.
 //
 // If a partner allows n calls per second, use nine tenths of the rate, a burst of n/20 rounded down and
 // FallbackDeny, because calls arrive less evenly than they leave. Add Policy.StartEmpty if Redis may lose its
-// data. For 100, PerSecond(90).WithBurst(5) admits at most 95 in any second. Sliding admits n in any window,
-// but possibly all at once, and needs a larger margin.
+// data. For 100 calls per second, PerSecond(90).WithBurst(5) admits at most 95 in any second. Sliding admits
+// n in any window, but possibly all at once, and needs a larger margin.
 func PerSecond(n int64) Limit { return lease.PerSecond(n) }
 
-// PerMinute returns a limit of n tokens per minute with a burst of n, as in redis_rate. After a rest it
-// admits up to 2n in a minute; Sliding does not.
+// PerMinute returns a limit of n tokens per minute with a burst of n, as in redis_rate. After idle time a key
+// with PerMinute admits up to 2n tokens in a minute; a key with Sliding does not.
 func PerMinute(n int64) Limit { return lease.PerMinute(n) }
 
 // PerHour returns a limit of n tokens per hour with a burst of n.
@@ -278,30 +284,30 @@ func Every(d time.Duration) Limit { return lease.Every(d) }
 // Sliding returns a limit of n tokens in any window of length w; see lease.Sliding.
 func Sliding(n int64, w time.Duration) Limit { return lease.Sliding(n, w) }
 
-// Calendar returns a limit of n tokens per period of the server's clock. Periods begin at offset after 1970
-// UTC and every period later; see lease.Calendar.
+// Calendar returns a limit of n tokens per period of the server's clock. The first period begins at offset
+// after the start of 1970 in UTC; see lease.Calendar.
 func Calendar(n int64, period, offset time.Duration) Limit { return lease.Calendar(n, period, offset) }
 
 // ParseLimit reads a limit such as "100/s", "5000/m burst 200", "1/250ms", "100 in 1m" or "1000 each 24h from
 // 16h"; see lease.ParseLimit.
 func ParseLimit(s string) (Limit, error) { return lease.ParseLimit(s) }
 
-// The errors of this package wrap these, for errors.Is.
+// Errors of this package wrap ErrClosed or one of the sentinels below, for errors.Is.
 var (
 	ErrClosed        = errors.New("hybrid: limiter closed")
-	ErrExceedsBurst  = errors.New("hybrid: n exceeds burst")             // repeating the request cannot help
-	ErrOvershoot     = errors.New("hybrid: overshoot exceeds its bound") // charged up to the bound
+	ErrExceedsBurst  = errors.New("hybrid: n exceeds burst")             // a repeated request fails too
+	ErrOvershoot     = errors.New("hybrid: overshoot exceeds its bound") // the bound was charged instead
 	ErrInvalidKey    = errors.New("hybrid: invalid key")                 // the key is empty
 	ErrInvalidN      = errors.New("hybrid: invalid n")                   // n is negative
 	ErrInvalidConfig = errors.New("hybrid: invalid configuration")       // the text lists every violation
-	ErrUnavailable   = lease.ErrUnavailable                              // an operation may have happened
+	ErrUnavailable   = lease.ErrUnavailable                              // the store may have executed the call
 	ErrTableFull     = errors.New("hybrid: key table full")              // see Config.KeysMax
-	// ErrWouldExceedDeadline means that the context's deadline comes before the tokens can. It wraps
-	// context.DeadlineExceeded. RetryAfter returns the time until the tokens can exist.
-	ErrWouldExceedDeadline = fmt.Errorf("hybrid: a wait would end with: %w", context.DeadlineExceeded)
+	// ErrWouldExceedDeadline means that the context's deadline comes before the tokens can exist. The error
+	// wraps context.DeadlineExceeded; RetryAfter returns the time until the tokens can exist.
+	ErrWouldExceedDeadline = fmt.Errorf("hybrid: the wait would exceed the deadline: %w", context.DeadlineExceeded)
 )
 
-// The causes of failed calls in Events.NodeAway, Events.KeyFailed and the log.
+// errOverdue and errForeign are causes of failed calls in Events.NodeAway, Events.KeyFailed and the log.
 var (
 	errOverdue = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
 	errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
@@ -325,10 +331,10 @@ func invalidN(n int64) error {
 	return nil
 }
 
-// RetryAfter returns how long to wait before a request that failed with err is repeated. After
-// ErrWouldExceedDeadline the tokens can exist then, and after ErrTableFull a key can have left the table. It
-// returns 0 if waiting does not help, as after ErrExceedsBurst, and for the context's own error. It also
-// serves errors of other packages with a method RetryAfter() time.Duration.
+// RetryAfter returns how long to wait before repeating a request that failed with err. After this time the
+// tokens can exist (ErrWouldExceedDeadline), or a key can have left the table (ErrTableFull). RetryAfter
+// returns 0 if waiting does not help, as after ErrExceedsBurst, and for the context's own error. RetryAfter
+// also serves errors of other packages with a method RetryAfter() time.Duration.
 func RetryAfter(err error) time.Duration {
 	var timed interface{ RetryAfter() time.Duration }
 	if errors.As(err, &timed) {

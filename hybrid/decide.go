@@ -16,17 +16,17 @@ import (
 // request is one call of a method that takes tokens.
 type request struct {
 	name     string
-	spot     spot                   // place of the key in the table; zero before the look-up
+	spot     spot                   // key's place in the table; zero before the look-up
 	proposed proposed               // limits to propose; zero before the look-up
 	handle   *atomic.Pointer[entry] // entry of the Key handle; nil without a handle
-	own      *proposal              // nil unless from KeyWithLimits
+	own      *proposal              // proposal of KeyWithLimits; nil for other requests
 	n        int64
-	entry    *entry // entry of the key, if known; its pool has denied n already
+	entry    *entry // entry of the key, whose pool has denied n tokens; nil if unknown
 	patience protocol.Patience
-	joined   bool            // part of a Join, which counts only the denial that binds
-	ctx      context.Context // nil means no end
+	joined   bool            // whether a Join made the request; a Join counts only the denial that binds
+	ctx      context.Context // context of the request; nil means no end
 	verb     string          // method name in errors about ctx; empty if the caller gave no ctx
-	until    clock.Instant   // end of any wait for a call; 0 means a CallTimeout from now
+	until    clock.Instant   // end of the wait for a call; 0 means a CallTimeout from now
 }
 
 func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Duration {
@@ -36,7 +36,7 @@ func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Du
 	return min(callTimeout, r.until.Sub(now))
 }
 
-// context returns the context of the caller; nil if the method has none.
+// context returns the caller's context, or nil if the method takes no context.
 func (r *request) context() context.Context {
 	if r.verb == "" {
 		return nil
@@ -59,33 +59,33 @@ func (r *request) minTokens() int64 {
 
 type decision struct {
 	ok       bool
-	taken    int64 // tokens of an admitted request; fewer than n only for patience UpTo
-	shadowed bool  // Policy.Shadow admits a request that a limit denies
+	taken    int64 // tokens of an admitted request: n, or fewer with patience UpTo
+	shadowed bool  // whether Policy.Shadow admitted a request that a limit denies
 	source   Source
 	err      error
 	entry    *entry
 	hold     hold              // tokens of an admitted request that can be given back
 	wait     time.Duration     // RetryAfter of a denial
-	awayNode *storeNode        // node whose outage made the local share decide; nil for an entry
-	shareMax int64             // the most tokens that the local share ever gives at once
-	outlook  *protocol.Outlook // content of a Result; nil if the entry has it
+	awayNode *storeNode        // node whose outage made the local share decide; otherwise nil
+	shareMax int64             // the most tokens that the local share admits at once
+	outlook  *protocol.Outlook // values of the Result; nil if the entry supplies them
 }
 
-// Result is the decision on one request. After a denial a process keeps denying requests for a while even if
-// the bucket, and so Peek, has tokens again: docs/protocol.md section 8.11.
+// Result is the decision on one request. After a denial, a process may deny requests for a while although
+// Peek shows tokens in the bucket (docs/protocol.md section 8.11).
 type Result struct {
 	OK        bool   // whether the request is admitted
-	Taken     int64  // tokens taken: all if OK, or fewer by TakeUpTo
-	Shadowed  bool   // Policy.Shadow turned a denial into OK; other fields describe the denial
-	Key       string // the key, or the joined key that binds (see Joined.Take)
-	Limit     Limit  // the limit with the smallest part left, or with the longest wait of a denial
-	Remaining int64  // tokens of this process and of the bucket at the last reply, 0 to the burst
+	Taken     int64  // tokens taken: all if OK, but possibly fewer by TakeUpTo
+	Shadowed  bool   // whether Policy.Shadow admitted a denied request; other fields describe the denial
+	Key       string // the key; for a Joined the key that binds (see Joined.Take)
+	Limit     Limit  // the limit with the smallest fraction left, or with the longest wait of a denial
+	Remaining int64  // tokens in this process and in the bucket at the last reply, 0 to the burst
 	// RetryAfter is the time until the tokens can exist: 0 if OK, above 0 for a denial. A caller that sleeps
-	// RetryAfter between attempts is denied at most once per token. In an outage it is the time until the
-	// local share has the tokens, or else a CallTimeout. A denial by Blocked has 100 years.
+	// RetryAfter between attempts is denied at most once per token. In an outage RetryAfter is the time until
+	// the local share has the tokens, or else a CallTimeout. Blocked denies with a RetryAfter of 100 years.
 	RetryAfter time.Duration
 	// ResetAfter is the time until the limit is full again if nothing is drawn: for a sliding window the
-	// longest possible time, for a calendar the time until its boundary.
+	// longest possible time, for a calendar the time until the period ends.
 	ResetAfter time.Duration
 	Source     Source // basis of the decision
 }
@@ -100,7 +100,7 @@ func resultOf(key string, ok bool, source Source, o protocol.Outlook) Result {
 	return r
 }
 
-// result returns the Result of d. least is the fewest tokens that admit its request.
+// result returns the Result of d. least is the fewest tokens that admit d's request.
 func (d *decision) result(key string, least int64) Result {
 	admitted := d.ok && !d.shadowed
 	var o protocol.Outlook
@@ -123,12 +123,12 @@ func (d *decision) result(key string, least int64) Result {
 	return r
 }
 
-// hold has tokens of one key with which a request was admitted, and gives them back. The zero value has none,
-// like a request that was admitted without tokens of the bucket.
+// hold has the tokens of one key that admitted a request, and can give the tokens back. The zero hold has no
+// tokens, like a request that was admitted without tokens of the bucket.
 type hold struct {
 	entry  *entry // nil if the key was at rest
 	n      int64
-	pooled int64 // part of n that came from the entry's pool and may return there
+	pooled int64 // number of the tokens that came from the entry's pool and may return to it
 	draw   pool.Draw
 }
 
@@ -137,13 +137,13 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 	if e == nil || n <= 0 {
 		return hold{}, false
 	}
-	draw := e.client.Holder.Pool.Drawn() // before the take: a later draw would credit more for the tokens
+	draw := e.client.Holder.Pool.Drawn() // read before the take: a later draw would credit more on return
 	return hold{e, n, n, draw}, e.take(n)
 }
 
-// giveBack returns n of the tokens as if they had not been taken. The tokens return to their pool, or travel
-// with the key's next call, even if the key has gone to rest. If the Limiter is closed or the key has left
-// the table, the tokens are burnt, which Stats counts. name is the key's name in m.
+// giveBack gives back n of h's tokens as if they had not been taken. The tokens return to their pool, or
+// travel with the key's next call, even if the key has gone to rest. If the Limiter is closed or the key has
+// left the table, giveBack burns the tokens and Stats counts them as burnt. name is the key's name in m.
 func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
 	if n <= 0 || h.n == 0 {
 		return
@@ -179,7 +179,7 @@ func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
 	return true
 }
 
-// allowSlowly finishes an Allow whose take did more than hand out a token.
+// allowSlowly finishes an Allow whose take from the pool had the outcome t.
 func (m *member) allowSlowly(r request, t pool.Taken) bool {
 	switch t {
 	case pool.Took:
@@ -210,7 +210,7 @@ func (m *member) take(ctx context.Context, r request) (Result, error) {
 	return result, err
 }
 
-// takeHold is take; it also returns the tokens of the request.
+// takeHold is take, and also returns the tokens of the request as a hold.
 func (m *member) takeHold(ctx context.Context, r request) (Result, hold, error) {
 	r.ctx, r.verb = ctx, "take"
 	if ctx.Err() != nil {
@@ -228,7 +228,7 @@ func (m *member) takeHold(ctx context.Context, r request) (Result, hold, error) 
 	return d.result(r.name, r.minTokens()), d.hold, d.err
 }
 
-// decide answers a request that the pool did not serve. It counts and announces a denial.
+// decide answers a request that the pool did not serve, and counts and announces a denial.
 func (m *member) decide(r request) decision {
 	r.patience = m.patience(r.patience)
 	d := m.answer(r)
@@ -238,8 +238,8 @@ func (m *member) decide(r request) decision {
 	return d
 }
 
-// patience returns how long a request waits. With Policy.Shadow none waits longer than Allow does, because a
-// request that would wait longer is admitted at once.
+// patience returns the patience for p. With Policy.Shadow a request waits for one call instead of in line,
+// because Shadow admits it then.
 func (m *member) patience(p protocol.Patience) protocol.Patience {
 	if m.cfg.Policy.Shadow && p == protocol.InLine {
 		return protocol.OneCall
@@ -247,8 +247,8 @@ func (m *member) patience(p protocol.Patience) protocol.Patience {
 	return p
 }
 
-// deny counts the denial d, unless an entry has counted it, and announces it. With Policy.Shadow it may admit
-// the request nevertheless.
+// deny announces the denial d of r, and counts d unless an entry has counted it. With Policy.Shadow, deny may
+// admit r nevertheless.
 func (m *member) deny(r request, d decision) decision {
 	o := m.observer
 	r.n = d.obtainable(r.patience, r.n)
@@ -284,7 +284,7 @@ func (m *member) deny(r request, d decision) decision {
 // byLimit reports whether limits or the local share denied the request.
 func (d *decision) byLimit() bool { return d.entry != nil || d.awayNode != nil }
 
-// obtainable returns the most of n tokens that a request can get from d's key: with patience UpTo at most the
+// obtainable returns the most tokens of d's key that a request for n can get: n, but with UpTo at most the
 // burst.
 func (d *decision) obtainable(p protocol.Patience, n int64) int64 {
 	switch {
@@ -311,8 +311,8 @@ func (m *member) book(d *decision, n int64) {
 	}
 }
 
-// answer decides r by the state of its key: by the entry of a key in use, by a draw or the local share for a
-// key at rest, or by a new entry.
+// answer decides r by the state of r's key: for a key in use by its entry, for a key at rest by a draw, the
+// local share or a new entry.
 func (m *member) answer(r request) decision {
 	switch {
 	case !m.open():
@@ -371,8 +371,8 @@ func (m *member) answer(r request) decision {
 // countable bounds n, a number of denied tokens, so that the sums in Stats cannot overflow.
 func countable(n int64) int64 { return min(n, lease.WaitingMax) }
 
-// askCapacity reports whether a request above the known burst fits the burst in force. It asks the store at
-// most once per T (docs/protocol.md section 9.12).
+// askCapacity asks the store for the burst in force, at most once per T, and reports whether r fits the burst
+// (docs/protocol.md section 9.12).
 func (m *member) askCapacity(e *entry, r request) bool {
 	now := m.cfg.Clock.Now()
 	if !e.claimCapacityAsk(now, r.n) {
@@ -389,7 +389,7 @@ func (m *member) askCapacity(e *entry, r request) bool {
 	return r.n <= e.client.Capacity()
 }
 
-// claimCapacityAsk reports whether a request for n tokens may ask the store for the burst now, once per T.
+// claimCapacityAsk allows a request for n tokens to ask the store for the burst now, at most once per T.
 func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -397,7 +397,7 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	case e.client.Closed():
 		return false
 	case e.client.Failures.Degraded():
-		e.client.Refuse(min(n, e.client.Capacity())) // a later reply to a probe has the burst
+		e.client.Refuse(min(n, e.client.Capacity())) // the reply to a later probe will have the burst
 		return false
 	case e.heardAt != 0 && now < e.heardAt.Add(e.client.TTL()):
 		return false
@@ -406,7 +406,7 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	return true
 }
 
-// capped returns the tokens that r takes: with patience UpTo at most the burst.
+// capped returns the number of tokens that r asks for: with patience UpTo at most the burst.
 func (e *entry) capped(r request) int64 {
 	if e == nil || r.patience != protocol.UpTo {
 		return r.n
@@ -414,8 +414,8 @@ func (e *entry) capped(r request) int64 {
 	return min(r.n, e.client.Capacity())
 }
 
-// burnLateLocked counts tokens as burnt that a take found expired (Policy.StrictExpiry) after the entry had
-// ended. The entry's own account is closed then.
+// burnLateLocked counts tokens as burnt that a take with Policy.StrictExpiry found expired after the entry
+// had ended. The account of an ended entry is closed.
 func (e *entry) burnLateLocked() {
 	if e.client.Closed() {
 		if n := e.client.Holder.BurnLate(); n > 0 {
@@ -424,7 +424,7 @@ func (e *entry) burnLateLocked() {
 	}
 }
 
-// decide answers r after its pool did not have the tokens. gone reports that the entry has ended.
+// decide answers r after the entry's pool lacked the tokens. gone reports that the entry has ended.
 func (e *entry) decide(r request) (d decision, gone bool) {
 	if until := e.client.Denials.DeniesOneUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
 		if now := e.Now(); now < until { // the most common denial takes no lock
@@ -482,7 +482,7 @@ type waiter struct {
 	ctx    context.Context
 }
 
-// awaitLocked makes r wait for its answer, and releases the lock meanwhile.
+// awaitLocked queues r and returns its answer. awaitLocked releases the entry's lock while r waits.
 func (e *entry) awaitLocked(r request, now clock.Instant, ask protocol.Ask) protocol.Decision {
 	w := &waiter{answer: make(chan protocol.Decision, 1), ctx: r.ctx}
 	w.Waiter = protocol.Waiter{Ask: ask, Owner: w}
@@ -497,12 +497,12 @@ func (e *entry) awaitLocked(r request, now clock.Instant, ask protocol.Ask) prot
 		return d
 	case <-r.ctx.Done():
 		e.mu.Lock()
-		e.client.Cancel(e.Now(), &w.Waiter) // does nothing if an answer came at the same moment
+		e.client.Cancel(e.Now(), &w.Waiter) // Cancel does nothing if r was answered at the same moment
 		return <-w.answer
 	}
 }
 
-// errorOf returns the error of a request with the answer d; nil for a mere denial.
+// errorOf returns the error of a request with the answer d, or nil for a denial without an error.
 func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.Duration) error {
 	switch d.Verdict {
 	case protocol.VerdictExceedsBurst:
@@ -518,7 +518,7 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 	return nil
 }
 
-// endedBy returns the error of a method that ctx ended. It adds the cause of ctx if there is one.
+// endedBy returns the error of a method that ctx ended, with the cause of ctx if there is one.
 func endedBy(ctx context.Context, verb string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || cause == err {

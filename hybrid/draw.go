@@ -10,12 +10,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// A rarely used key stays at rest. Each Allow or Take of it is a draw: a lease call that leases nothing
-// (docs/protocol.md section 8.17). A draw needs no entry, no place in the scheduler and no timer of its own.
-// If a draw does not admit its request, the key comes into use: its new entry takes over the draw as its own
-// call, and queues the request.
+// A rarely used key stays at rest. Each Allow or Take of a key at rest is a draw: a lease call that leases
+// nothing (docs/protocol.md section 8.17). A draw needs no entry, no place in the scheduler and no timer of
+// its own. If a draw does not admit its request, the key becomes active: a new entry takes over the draw as
+// its own call, and queues the request.
 
-// draw is a request of a key at rest on its way to the store and back.
+// draw is the lease call of one request for a key at rest.
 type draw struct {
 	waiter
 	m        *member
@@ -24,13 +24,13 @@ type draw struct {
 	state    protocol.Draw
 	target   *storeNode    // presumed node of the key
 	until    clock.Instant // end of the request's wait
-	proposed proposed      // limits proposed by the draw
-	entry    *entry        // the entry that took the draw over; guarded by the idle list's lock
+	proposed proposed
+	entry    *entry // entry that took the draw over; guarded by the idle list's lock
 }
 
 // answerAtRest answers r for a key without an entry: by a draw, or by the local share if the key's node is
-// away and the key never had a reply. done is false if an entry must decide. Unknown keys get no entry in an
-// outage, because an entry takes kilobytes and a call afterwards, and a client may invent any number of keys.
+// away and the key never had a reply. done is false if an entry must decide. In an outage unknown keys get no
+// entry, because an entry takes kilobytes and a later call, and a client may invent any number of keys.
 func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // a draw would save no round trip
 		return decision{}, false
@@ -51,7 +51,7 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	if err != nil {
 		return decision{err: err}, true
 	}
-	r.proposed = own // so that an entry does not call LimitsFor again
+	r.proposed = own // stored so that an entry does not call LimitsFor again
 	if away && !n.full() && n.claimProbe(m.cfg.Clock.Now()) {
 		return decision{}, false
 	}
@@ -87,14 +87,14 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	return d, true
 }
 
-// termsAt returns the terms of a key at rest on node n, with the proposal c.
+// termsAt returns the protocol.Terms of a key at rest on node n that proposes c.
 func (m *member) termsAt(n *storeNode, c *lease.Config) protocol.Terms {
 	return protocol.Terms{ID: *m.id.Load(), Policy: &m.cfg.Policy, Proposed: c, RTT: n.rtt(),
 		CallTimeout: m.cfg.CallTimeout}
 }
 
-// denyAway denies r without a slot if node n is away and the policy or the limits deny every request for a
-// key that never had a reply (Terms.Denies).
+// denyAway denies r without adding a slot if node n is away and the policy or the limits deny every request
+// for a key that never had a reply (Terms.Denies).
 func (m *member) denyAway(r *request, n *storeNode, c *lease.Config) (d decision, done bool) {
 	now, t := m.cfg.Clock.Now(), m.termsAt(n, c)
 	if !t.Denies(n.breaker.Active()) {
@@ -109,13 +109,13 @@ func (m *member) denyAway(r *request, n *storeNode, c *lease.Config) (d decision
 	return m.shareDecision(r, 0, now, n, &protocol.Unheard{}, &t), true
 }
 
-// beginAtRest returns a draw for r, or the answer of the local share. Both are nil if an entry must decide.
+// beginAtRest returns a draw for r, or the answer of the local share, or neither if an entry must decide.
 func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decision) {
 	s, idle := r.spot.slot, &m.keys.idle
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	now := m.cfg.Clock.Now()
-	if !m.open() || own.fromSlot && s.key.Own() != own.config { // the proposal has changed
+	if !m.open() || own.fromSlot && s.key.Own() != own.config { // the key's proposal has changed
 		return nil, nil
 	}
 	if m.outdated(&own) && !own.byHandle && m.cfg.LimitsFor != nil {
@@ -149,7 +149,7 @@ func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decisi
 	return one, share
 }
 
-// idleLocked makes s leave the table after lifetime, unless it is used again.
+// idleLocked makes s leave the table after lifetime, unless s is used again.
 func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) {
 	idle := &m.keys.idle
 	idle.unlinkLocked(s)
@@ -158,8 +158,7 @@ func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) 
 	}
 }
 
-// shareDecision returns and counts the answer to r by the local share u. took is the number of tokens that r
-// got.
+// shareDecision counts and returns the local share's answer to r; took is the number of tokens that r got.
 func (m *member) shareDecision(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {
@@ -175,10 +174,10 @@ func (m *member) shareDecision(
 	return d
 }
 
-// await waits for the answer. If the context ends first, an entry takes over the draw and gives back its
-// tokens.
+// await waits for the answer to d. If the request's context ends first, an entry takes over d and gives back
+// its tokens.
 func (d *draw) await() protocol.Decision {
-	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // the batch ends a longer wait
+	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // the batch times out first
 		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.state.Sent), func() { d.takeOver() }).Stop()
 	}
 	select {
@@ -187,13 +186,12 @@ func (d *draw) await() protocol.Decision {
 	case <-d.ctx.Done():
 	}
 	if e := d.takeOver(); e != nil {
-		e.with(func() { e.client.Cancel(e.Now(), &d.Waiter) }) // no effect after an answer
+		e.with(func() { e.client.Cancel(e.Now(), &d.Waiter) }) // Cancel has no effect after an answer
 	}
 	return <-d.answer
 }
 
-// takeOver returns the entry that took over d, and makes one if needed. It returns nil if d has been
-// answered.
+// takeOver returns the entry that took over d, and makes one if needed, or nil if d has been answered.
 func (d *draw) takeOver() *entry {
 	idle := &d.m.keys.idle
 	for {
@@ -210,7 +208,7 @@ func (d *draw) takeOver() *entry {
 	}
 }
 
-// accept handles the reply to d if it simply admits the request, and reports whether it did.
+// accept handles a reply that admits the request of d, and returns false for any other reply.
 func (d *draw) accept(n *storeNode, now clock.Instant) bool {
 	s, idle := d.slot, &d.m.keys.idle
 	idle.mu.Lock()
@@ -231,8 +229,8 @@ func (d *draw) accept(n *storeNode, now clock.Instant) bool {
 	return true
 }
 
-// endDraws makes entries take over all draws when the Limiter leaves or closes. Their requests are then
-// answered, and no draws follow.
+// endDraws makes entries take over all draws when the Limiter leaves or closes. The entries answer the
+// requests, and no new draws begin.
 func (m *member) endDraws() {
 	idle := &m.keys.idle
 	for {
@@ -246,7 +244,7 @@ func (m *member) endDraws() {
 	}
 }
 
-// The methods that make a draw a caller.
+// The methods below implement caller for a draw.
 
 func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	if d.accept(n, now) {

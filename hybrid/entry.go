@@ -19,33 +19,33 @@ type entry struct {
 	m    *member
 	slot *slot
 
-	client   protocol.Client                // Pool, Low and DeniesOneUntil need no lock
-	heard    atomic.Pointer[protocol.Heard] // state in the last reply; nil before the first
-	node     atomic.Pointer[storeNode]      // node of the key
-	callNode atomic.Pointer[storeNode]      // node that admitted the last call
-	woken    atomic.Bool                    // whether the entry is on the scheduler's ready list
+	client   protocol.Client                // the key's state machine; Pool, Low and DeniesOneUntil need no lock
+	heard    atomic.Pointer[protocol.Heard] // state in the last reply; nil before the first reply
+	node     atomic.Pointer[storeNode]
+	callNode atomic.Pointer[storeNode] // node that admitted the last call
+	woken    atomic.Bool               // whether the entry is on the scheduler's ready list
 
 	mu        sync.Mutex
-	denied    bool          // answer of the last request that the pool did not serve; see Joined.scarcest
+	denied    bool          // whether the last request beyond the pool was denied; see Joined.scarcest
 	leaving   bool          // whether Shutdown waits for this entry
 	crowded   bool          // whether the burst is too small for Policy.CallsPerSecond
-	byHandle  bool          // whether KeyWithLimits gave the limits, so that Refresh keeps them
-	refreshes int64         // number of Refresh calls before the last LimitsFor
+	byHandle  bool          // whether the limits come from KeyWithLimits, so that Refresh keeps them
+	refreshes int64         // number of Refresh calls when LimitsFor last ran
 	flight    *lease.Call   // call under way; nil once answered or overdue
-	reopener  clock.Timer   // timer that ends denials without the clock; nil before the first
-	heardAt   clock.Instant // time of the last news of the burst
+	reopener  clock.Timer   // timer that ends a period of denials; nil before its first use
+	heardAt   clock.Instant // time when the store last reported the burst
 	endings   chan struct{} // closed when a call or the entry ends; nil without a waiting Reset
-	seen      uint64        // number of the last Stats with this entry
+	seen      uint64        // number of the last Stats call that counted the entry
 
 	voided         int64 // tokens burnt because the bucket did not know the lease
-	burntAnnounced int64 // burnt tokens announced so far
+	burntAnnounced int64 // burnt tokens that Events.Lost has announced
 
-	// Only the scheduler uses these.
+	// Only the scheduler's goroutine uses due, index and pressing.
 	due      clock.Instant
-	index    int  // place in the scheduler's heap; -1 outside
+	index    int  // index in the scheduler's heap; -1 outside of the heap
 	pressing bool // whether a request waits for the next call
 
-	// The scheduler's lock guards these.
+	// The scheduler's lock guards readyNext, isReady and urgent.
 	readyNext *entry
 	isReady   bool
 	urgent    bool // whether a request waits
@@ -57,7 +57,7 @@ func (e *entry) with(f func()) {
 	f()
 }
 
-// take takes n tokens from the pool. It returns false if e is nil. It is the hot path.
+// take takes n tokens from e's pool, on the hot path. take returns false if e is nil.
 func (e *entry) take(n int64) bool {
 	if e == nil || n <= 0 {
 		return false
@@ -77,7 +77,7 @@ func (e *entry) take(n int64) bool {
 	return t.OK()
 }
 
-// finishTake ends a take of one token after pool.Begin did not serve it.
+// finishTake finishes a take of one token that pool.Begin did not serve.
 func (e *entry) finishTake(left, mark int64) bool {
 	p := &e.client.Holder.Pool
 	if mark == pool.MarkStriped {
@@ -100,7 +100,7 @@ func (e *entry) low() {
 	e.Wake(false)
 }
 
-// poll reports whether a call is due, and when to poll again at the latest.
+// poll reports whether e has a call due, and the latest time for the next poll.
 func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
@@ -132,7 +132,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	return due.Call, due.At
 }
 
-// restLocked ends an unused entry; its slot remembers the state. It returns false if something would be lost.
+// restLocked ends an unused entry and keeps its state in the slot, or returns false if state would be lost.
 func (e *entry) restLocked(now clock.Instant) bool {
 	lifetime := e.client.Lifetime()
 	m, ok := e.client.Rest()
@@ -159,7 +159,7 @@ func (e *entry) close() {
 	e.endLocked()
 }
 
-// leave starts to give everything back, for Shutdown.
+// leave starts to give back all tokens of e, for Shutdown.
 func (e *entry) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -170,7 +170,7 @@ func (e *entry) leave() {
 	}
 }
 
-// endLocked ends the entry, once. A Key that still points to it finds its new entry with the next request.
+// endLocked ends e, once. A Key that points to an ended entry finds the key's new entry at its next request.
 func (e *entry) endLocked() {
 	e.client.Close()
 	e.callEndedLocked()
@@ -206,7 +206,7 @@ func (e *entry) lostLocked(reason LossReason) {
 	e.burntAnnounced = burnt
 }
 
-// outlook returns the outlook of a request for n tokens. It takes no lock once there has been a reply.
+// outlook returns the outlook of a request for n tokens. After the first reply outlook takes no lock.
 func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
 	held := e.client.Holder.Pool.Held()
 	if h := e.heard.Load(); h != nil {
@@ -218,7 +218,7 @@ func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
 	return protocol.StateOutlook(&st, n, held, e.m.cfg.Policy.Headroom, admitted)
 }
 
-// limits returns the limits in the last reply; nil before the first.
+// limits returns the limits in the last reply, or nil before the first reply.
 func (e *entry) limits() []Limit {
 	if h := e.heard.Load(); h != nil {
 		return h.Limits()
@@ -255,20 +255,20 @@ func (e *entry) Waiting(most int) (all []context.Context) {
 	return all
 }
 
-// The methods of protocol.Host. Callers hold the lock.
+// The methods below implement protocol.Host. Callers of protocol.Host's methods hold the entry's lock.
 
 // Now implements protocol.Host.
 func (e *entry) Now() clock.Instant { return e.m.cfg.Clock.Now() }
 
-// Wake implements protocol.Host: the scheduler polls e soon. It needs no lock.
+// Wake implements protocol.Host: it makes the scheduler poll e soon, and needs no lock.
 func (e *entry) Wake(urgent bool) {
 	if !e.woken.Swap(true) || urgent {
 		e.m.scheduler.add(e, urgent)
 	}
 }
 
-// DeniesOne implements protocol.Host. It sets a timer of the entry, because the scheduler may be busy at that
-// time and Allow does not read the clock.
+// DeniesOne implements protocol.Host. DeniesOne sets a timer of the entry, because the scheduler may be busy at
+// the time until, and Allow does not read the clock.
 func (e *entry) DeniesOne(until clock.Instant) {
 	switch {
 	case until == 0:
@@ -282,7 +282,7 @@ func (e *entry) DeniesOne(until clock.Instant) {
 	}
 }
 
-// Handed and Forfeited implement protocol.Host.
+// Handed, Passed and Forfeited implement protocol.Host.
 func (e *entry) Handed(*protocol.Waiter, int64, protocol.Origin) {}
 func (e *entry) Passed(_, _ *protocol.Waiter, _ int64)           {}
 func (e *entry) Forfeited(*protocol.Waiter)                      {}
@@ -315,7 +315,7 @@ func (e *entry) book(n int64, source Source) {
 	if source == SourceFallback {
 		e.node.Load().countFallback(n, 0)
 	}
-	if e.client.Closed() { // the entry's counts are already in those of the Limiter
+	if e.client.Closed() { // the Limiter's counts already include the ended entry
 		e.m.observer.countDenied(e.client.Limits()[0], n)
 		return
 	}
@@ -328,7 +328,7 @@ func (e *entry) Breaker() *protocol.Breaker { return e.node.Load().breaker }
 // NewID implements protocol.Host.
 func (e *entry) NewID() string {
 	id := e.m.instance + "." + randomText()
-	e.m.id.Store(&id) // new entries need it too, as the clone uses the old one
+	e.m.id.Store(&id) // new entries need the new id too, because a clone uses the old id
 	return id
 }
 
@@ -342,8 +342,7 @@ func (e *entry) bucketChanged(limits []Limit) {
 	}
 }
 
-// refund makes n tokens of draw d (nil if unknown) travel with the next call. It returns false if e has
-// ended.
+// refund adds n tokens of draw d, nil if unknown, to e's next call, or returns false if e has ended.
 func (e *entry) refund(n int64, d *pool.Draw) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -355,7 +354,7 @@ func (e *entry) refund(n int64, d *pool.Draw) bool {
 	return true
 }
 
-// charge charges up to n tokens and returns how many. ok is false if e has ended.
+// charge charges up to n tokens and returns the charged number. ok is false if e has ended.
 func (e *entry) charge(n int64) (charged int64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -367,14 +366,14 @@ func (e *entry) charge(n int64) (charged int64, ok bool) {
 	return charged, true
 }
 
-// beginReset gives back the holding with a call made now. It returns when that call has ended, the node is
-// away or ctx ends. No call asks for tokens until endReset.
+// beginReset gives back e's holding with a new call. beginReset returns when that call has ended, the node is
+// away or ctx ends. No call of e asks for tokens until endReset.
 func (e *entry) beginReset(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	first := int64(0)
 	if !e.client.Idle() {
-		first = e.m.seq.Load() + 1 // a call under way may have been built before
+		first = e.m.seq.Load() + 1 // a call under way may have been built before the reset
 	}
 	e.client.BeginReset(first)
 	for !e.client.Closed() && !e.client.Failures.Degraded() && !e.client.HasEnded(first) && ctx.Err() == nil {
@@ -401,9 +400,9 @@ func (e *entry) endReset() {
 	e.Wake(e.client.Line.HasWaiters())
 }
 
-// deniesFor returns how long e's key will probably deny a request for n tokens: 0 if it will probably admit
-// it, or if nothing is known. sure means that the key denies without a call. If other processes draw from the
-// bucket too, the last denial says more than the last reply.
+// deniesFor returns how long e's key will probably deny a request for n tokens: 0 if the key will probably
+// admit the request, or if nothing is known. sure means that the key denies without a call. If other
+// processes draw from the bucket too, the last denial predicts better than the last reply.
 func (e *entry) deniesFor(n int64) (in time.Duration, sure bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -414,7 +413,7 @@ func (e *entry) deniesFor(n int64) (in time.Duration, sure bool) {
 		return in, true
 	case n > e.client.Holder.Pool.Held() && e.client.Failures.Degraded() && e.m.cfg.Policy.Fallback == FallbackDeny:
 		return in, true
-	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or the tokens should be there now
+	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or the bucket should have tokens now
 		return 0, false
 	}
 	return in, in > 1 && e.client.State(now) == protocol.StateDenied
@@ -432,7 +431,7 @@ func (e *entry) callEndedLocked() {
 	}
 }
 
-// build makes the call that n has admitted. It returns nil if e has ended or has a call under way.
+// build returns e's call, which node n has admitted, or nil if e has ended or has a call under way.
 func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -441,13 +440,13 @@ func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 	}
 	e.callNode.Store(n)
 	r := e.client.Build(now, e.m.nextSeq(), n.rtt())
-	// The Call is new, because the store may still write to that of an overdue call.
+	// The Call is new, because the store may still write to the Call of an overdue call.
 	e.flight = &lease.Call{Key: e.m.storedKey(e.slot.name), Request: *r, Node: int(n.number), Owner: e}
 	return e.flight
 }
 
 // admit reports whether e's node n takes a call now, and otherwise when to ask again. An entry that leaves
-// does not wait for a node that is away, so that Shutdown does not.
+// fails at once if its node is away, so that Shutdown does not wait for the node.
 func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Instant) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
@@ -464,14 +463,14 @@ func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Ins
 	return false, e.client.Failures.Turn(now)
 }
 
-// turn returns when e may ask again while its node takes no call.
+// turn returns when e may ask again for a call while its node takes no call.
 func (e *entry) turn(now clock.Instant) clock.Instant {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.client.Failures.Turn(now)
 }
 
-// locateLocked moves e to the present node of its key if its own node is unknown or away.
+// locateLocked moves e to the present node of its key if e's node is unknown or away.
 func (e *entry) locateLocked() {
 	if n := e.node.Load(); n.number == nodeUnknown || n.breaker.Away() {
 		e.node.Store(e.m.nodeOf(e.slot.name, int(n.number)))
@@ -479,7 +478,7 @@ func (e *entry) locateLocked() {
 }
 
 // receive implements caller. A late reply to an overdue call still counts if no later call was made; a late
-// error does not.
+// error does not count.
 func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
@@ -490,7 +489,7 @@ func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted
 	e.node.Store(n)
 	switch {
 	case c.Err == nil && e.acceptLocked(c, now):
-		e.flight = nil // even a retry ends if the first call is answered late
+		e.flight = nil // a late reply to the first call also ends its retry
 		granted = c.Grant.Granted
 	case c == e.flight:
 		e.failLocked(now, cmp.Or(c.Err, errForeign))
@@ -502,7 +501,7 @@ func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted
 
 func (e *entry) name() string { return e.slot.name }
 
-// overdue implements caller. An entry has nothing to do before its calls fail.
+// overdue implements caller. An entry does nothing before its calls fail.
 func (e *entry) overdue() {}
 
 func (e *entry) calledNode() *storeNode { return e.callNode.Load() }
@@ -576,8 +575,8 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 	}
 }
 
-// refresh calls LimitsFor for e's key, which has this name, and proposes the result. If two refreshes race,
-// the later one wins, because it called LimitsFor after both changes.
+// refresh calls LimitsFor for e's key, named key, and proposes the result. If two Refresh calls race, the
+// later call wins, because it called LimitsFor after both changes.
 func (e *entry) refresh(ctx context.Context, key string) error {
 	asked := e.m.refreshCount()
 	var given bool
@@ -597,7 +596,7 @@ func (e *entry) refresh(ctx context.Context, key string) error {
 	return nil
 }
 
-// insist makes e propose c, the limits of a KeyWithLimits.
+// insist makes e propose c, the configuration of a KeyWithLimits handle.
 func (e *entry) insist(c *lease.Config) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

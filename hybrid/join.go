@@ -16,39 +16,39 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// joinMax bounds the keys of a Joined. Up to holdsInline keys cost no allocation.
+// joinMax bounds the keys of a Joined. Requests for up to holdsInline keys allocate nothing.
 const joinMax, holdsInline = 16, 4
 
-// Joined decides about several keys at once, such as a tenant's and a user's. It admits a request if every
-// key has room, and takes from all keys; otherwise it takes from none. Tokens that it took meanwhile go back,
-// and each bucket credits them less its refill since. A request for n tokens takes n of every key, and 2n of
-// a key that was given twice.
+// Joined decides about several keys at once, such as a tenant's and a user's. A Joined admits a request if
+// every key has the tokens, and takes tokens of all keys; otherwise it takes none. Tokens that a denied
+// request took of some keys return, and each bucket credits them less its refill since. A request for n
+// tokens takes n of every key, and 2n of a key that Join got twice.
 //
-// The bounds of the keys hold for the fleet in any window. Like a single key, a Joined may deny for a moment
-// although the buckets have room: each of two processes may hold the last tokens of another key. A test that
-// counts exactly uses one Limiter, or shuts one down before it uses the next.
+// The bound of each key holds for the fleet in any window. Like a single key, a Joined may deny for a moment
+// although the buckets have tokens: each of two processes may hold the last tokens of a different key. A test
+// that counts exactly uses one Limiter, or shuts down one Limiter before it uses the next.
 //
-// Its methods are those of a Key. The keys may belong to several Limiters on different Stores, which must
-// stay open. Goroutines may share it. See Limiter.Join.
+// A Joined has the methods of a Key. Keys of a Joined may belong to several open Limiters on different
+// Stores. Goroutines may share a Joined. See Limiter.Join.
 type Joined struct {
-	m        *member // counts invalid requests
+	m        *member // member that counts invalid requests
 	name     string
-	parts    []part // different keys, in one order for all requests
+	parts    []part // different keys, in the same order for all requests
 	argParts []int  // index in parts of each argument of Join
 	each     bool   // whether each part has its own number of tokens; see eachOf
-	fastKeys []*Key // keys of parts if takeOne can serve them
-	err      error  // reason to deny everything; nil if none
+	fastKeys []*Key // keys of parts if takeOne can serve a request
+	err      error  // error of every request; nil for a valid Joined
 }
 
-// part is one key of a Joined. A request for n tokens takes times*n of it.
+// part is one key of a Joined. A request for n tokens takes times*n tokens of the key.
 type part struct {
 	*Key
 	times int64
 }
 
-// Join joins at most 16 different keys of this Limiter and others. If there are none or more, or one is nil,
-// every method of the Joined denies, or returns an error that wraps ErrInvalidKey. Join allocates, so keep a
-// Joined that is used often.
+// Join returns a Joined of 1 to 16 different keys of this Limiter and others. With no key, more keys or a nil
+// key, every method of the Joined denies, or returns an error that wraps ErrInvalidKey. Join allocates: keep
+// a Joined that is used often.
 func (l *Limiter) Join(keys ...*Key) *Joined {
 	j := &Joined{m: l.first}
 	var given []*Key
@@ -99,9 +99,9 @@ func (j *Joined) Keys() (all []*Key) {
 	return all
 }
 
-// Allow takes one token of every key or none. If all keys are warm, it costs about one atomic instruction for
-// each, and for up to four keys no allocation. Otherwise it waits like Limiter.Allow, for all keys together
-// at most the longest CallTimeout of their Limiters.
+// Allow takes one token of every key or none. If this process has tokens of all keys, Allow costs about one
+// atomic instruction per key, and for up to four keys no allocation. Otherwise Allow waits like
+// Limiter.Allow, for all keys together at most the longest CallTimeout of the keys' Limiters.
 func (j *Joined) Allow() bool { return j.takeOne() || j.AllowN(1) }
 
 // AllowN takes n tokens of every key or none; see Limiter.AllowN.
@@ -117,14 +117,14 @@ func (j *Joined) allow(n int64, p protocol.Patience) bool {
 }
 
 // Take takes n tokens of every key or none; see Limiter.Take. The Result is that of the key that binds: after
-// a denial the one with the longest wait, otherwise the one with the smallest part left.
+// a denial the key with the longest wait, otherwise the key with the smallest fraction left.
 func (j *Joined) Take(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.OneCall)
 	return a.result, a.err
 }
 
-// TakeEach takes n[i] tokens of the i-th key in the order of Join, of all keys or of none. For example, it
-// takes one request and its 500 words, each with a limit. Otherwise it is Take; Result.Taken counts tokens of
+// TakeEach takes n[i] tokens of the i-th key in the order of Join, of all keys or of none: for example one
+// token for a request and 500 for its words. Otherwise TakeEach is Take, and Result.Taken counts tokens of
 // the key that binds. If len(n) differs from the number of arguments of Join, the error wraps ErrInvalidN.
 func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 	e, err := j.eachOf(n)
@@ -135,7 +135,7 @@ func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 }
 
 // eachOf returns a copy of j whose parts take n[i] tokens of the i-th argument of Join for each requested
-// token.
+// one.
 func (j *Joined) eachOf(n []int64) (*Joined, error) {
 	if j.err != nil {
 		return j, nil
@@ -150,7 +150,7 @@ func (j *Joined) eachOf(n []int64) (*Joined, error) {
 	}
 	for k, n := range n {
 		times := &e.parts[j.argParts[k]].times
-		*times += min(n, lease.WaitingMax-*times) // a sum above any burst
+		*times += min(n, lease.WaitingMax-*times) // the sum is above any burst
 	}
 	return e, nil
 }
@@ -162,7 +162,7 @@ func eachValid(n []int64, keys int) error {
 	return invalidN(slices.Min(n))
 }
 
-// TakeUpTo takes as many tokens of every key as each of them has, at most n; see Key.TakeUpTo.
+// TakeUpTo takes the most tokens that every key has, equally many of each, up to n; see Key.TakeUpTo.
 func (j *Joined) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.UpTo)
 	return a.result, a.err
@@ -171,9 +171,9 @@ func (j *Joined) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 // Wait waits for one token of every key; see WaitN.
 func (j *Joined) Wait(ctx context.Context) error { return j.WaitN(ctx, 1) }
 
-// WaitN waits for n tokens of every key and takes them, or returns an error and takes none. It waits in line
-// at one key after another. It begins with the key that will have its tokens last, and takes nothing
-// meanwhile, so that no tokens lie idle. Errors are those of Key.WaitN.
+// WaitN waits for n tokens of every key and takes them, or returns an error and takes none. WaitN waits in
+// line at one key after another. WaitN begins at the key that will have its tokens last, and takes no tokens
+// of other keys before, so that no tokens lie idle. Errors of WaitN are those of Key.WaitN.
 func (j *Joined) WaitN(ctx context.Context, n int64) error {
 	if ctx.Err() != nil {
 		return endedBy(ctx, "wait")
@@ -197,7 +197,7 @@ func (j *Joined) Refund(n int64) {
 	}
 }
 
-// take is Take and TakeUpTo. It returns their Result in the joinedAnswer.
+// take implements Take and TakeUpTo, and returns their Result in the joinedAnswer.
 func (j *Joined) take(ctx context.Context, n int64, p protocol.Patience) joinedAnswer {
 	if ctx.Err() != nil {
 		return joinedAnswer{err: endedBy(ctx, "take")}
@@ -233,13 +233,13 @@ func (j *Joined) resultOf(r request, a joinedAnswer) Result {
 	}
 	b := binding(results)
 	if !j.each {
-		b.Taken = a.answers[0].taken / j.parts[0].times // equal for all parts
+		b.Taken = a.answers[0].taken / j.parts[0].times // the quotient is equal for all parts
 	}
 	return b
 }
 
-// binding returns the result to report: the denial with the longest wait, or else the one with the smallest
-// part left. Its Source is the least reliable of all.
+// binding returns the Result to report: the denial with the longest wait, or else the Result with the
+// smallest fraction left. The reported Source is the least reliable Source of all.
 func binding(all []Result) Result {
 	r, least := all[0], math.Inf(1)
 	source := SourceLocal
@@ -257,8 +257,8 @@ func binding(all []Result) Result {
 	return r
 }
 
-// takeOne takes one token of every key from the pools, or none. It is the hot path of takeAll: one atomic
-// instruction for each key, if all have tokens.
+// takeOne takes one token of every key from the pools, or none. takeOne is the hot path of Allow: one atomic
+// instruction for each key, if all pools have tokens.
 func (j *Joined) takeOne() bool {
 	if len(j.fastKeys) == 0 {
 		return false
@@ -290,13 +290,13 @@ func (j *Joined) takeOne() bool {
 	return true
 }
 
-// takeAll takes n tokens of every key from the pools, or none, and appends them to holds, in the order of
-// parts.
+// takeAll takes n tokens of every key from the pools, or none, and appends them to holds in the order of
+// j.parts.
 func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	if n <= 0 || j.err != nil {
 		return nil, false
 	}
-	// Ask keys that are known to deny first: giving tokens back takes locks.
+	// Look for keys that are known to deny first: giving tokens back takes locks.
 	for i := range j.parts {
 		if e := j.parts[i].inUse(); e == nil || j.parts[i].times == 0 || e.client.Holder.Pool.Denies() {
 			return nil, false
@@ -326,14 +326,14 @@ type joinedAnswer struct {
 	ok      bool
 	err     error
 	answers []decision // answers of the parts; zero for parts that were not asked
-	binding int        // part that denied and is reported
-	result  Result     // Result of Take
+	binding int        // index of the part whose denial is reported
+	result  Result
 }
 
-// tokens returns how many tokens of p a request for n takes. n is not negative.
+// tokens returns how many tokens of p's key a request for n takes. n is not negative.
 func (p *part) tokens(n int64) int64 { return product(n, p.times) }
 
-// product returns a*b, or the largest int64 in place of an overflow. Neither factor is negative.
+// product returns a*b, or the largest int64 if a*b overflows. Neither factor is negative.
 func product(a, b int64) int64 {
 	if b > 0 && a > math.MaxInt64/b {
 		return math.MaxInt64
@@ -351,7 +351,7 @@ func (p *part) inUse() *entry {
 	return e
 }
 
-// ask returns the answer of one key. Joined.deny counts and announces a denial, only for the key that binds.
+// ask returns the answer of p's key. Only Joined.deny counts and announces a denial, for the key that binds.
 func (p *part) ask(r request) decision {
 	r.name, r.handle, r.own, r.n, r.entry, r.joined = p.name, &p.e, p.own, p.tokens(r.n), p.inUse(), true
 	r.n, r.patience = r.entry.capped(r), p.m.patience(r.patience)
@@ -359,12 +359,12 @@ func (p *part) ask(r request) decision {
 }
 
 // admits reports whether d, the answer of p's key, admits the request. With Policy.Shadow a denial by a limit
-// does too. The zero decision of a key that was not asked does not.
+// admits the request too. The zero decision, of a key that was not asked, does not admit it.
 func (p *part) admits(d *decision) bool {
 	return d.ok || (d.byLimit() || d.err != nil) && p.m.observer.overrules(d.err)
 }
 
-// decide answers a request that does not wait in line, after the pools did not have all tokens.
+// decide answers a request that does not wait in line, after the pools lacked tokens.
 func (j *Joined) decide(r request) joinedAnswer {
 	if err := j.invalid(r.n); err != nil {
 		return j.countInvalid(err)
@@ -377,7 +377,7 @@ func (j *Joined) decide(r request) joinedAnswer {
 		r.until = max(r.until, cfg.Clock.Now().Add(cfg.CallTimeout))
 	}
 	answers := make([]decision, len(j.parts))
-	// Ask the key first that will most likely deny: nothing has been taken from the others yet.
+	// Ask the key that will most likely deny before tokens of other keys are taken.
 	if i := j.scarcest(r); i >= 0 {
 		if answers[i] = j.parts[i].ask(r); !j.parts[i].admits(&answers[i]) {
 			return j.deny(r, answers)
@@ -397,7 +397,7 @@ func (j *Joined) decide(r request) joinedAnswer {
 			lacking = append(lacking, i)
 		}
 	}
-	// The calls of the keys travel at the same time. A denial ends the wait for the others.
+	// The calls of the keys travel at the same time. A denial by one key ends the wait for the other keys.
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	asked := r
@@ -428,9 +428,9 @@ func (j *Joined) decide(r request) joinedAnswer {
 	return j.admit(r, answers)
 }
 
-// trimToSmallest lowers r, an UpTo request, to the smallest grant among the keys. Tokens above that grant
-// count as denied at its key. It returns false, and leaves r alone, if a key has less than a request for one
-// token takes.
+// trimToSmallest lowers r, an UpTo request, to the smallest grant among the keys, whose key counts the
+// missing tokens as denied. trimToSmallest returns false, and leaves r unchanged, if that grant cannot admit
+// a request for one token.
 func (j *Joined) trimToSmallest(r *request, answers []decision) bool {
 	n, least := r.n, -1
 	for i := range answers {
@@ -451,7 +451,7 @@ func (j *Joined) trimToSmallest(r *request, answers []decision) bool {
 	return true
 }
 
-// admit trims every grant to r. Tokens that a Limiter with Policy.Shadow did not grant count as denied there.
+// admit gives back granted tokens above r. A Limiter with Policy.Shadow counts missing tokens as denied.
 func (j *Joined) admit(r request, answers []decision) joinedAnswer {
 	for i := range answers {
 		p, d := &j.parts[i], &answers[i]
@@ -471,7 +471,7 @@ func (j *Joined) admit(r request, answers []decision) joinedAnswer {
 	return joinedAnswer{ok: true, answers: answers}
 }
 
-// invalid returns the error of a request for n tokens that no key is asked for; nil for a valid request.
+// invalid returns the error of an invalid request for n tokens, which no key is asked for, or nil.
 func (j *Joined) invalid(n int64) error {
 	if j.err != nil {
 		return j.err
@@ -484,7 +484,7 @@ func (j *Joined) countInvalid(err error) joinedAnswer {
 	return joinedAnswer{err: err}
 }
 
-// deny gives everything back. It counts the request at the key that binds only, as member.deny does.
+// deny gives back all tokens of answers. Only the key that binds counts the denial, by member.deny.
 func (j *Joined) deny(r request, answers []decision) joinedAnswer {
 	a := joinedAnswer{answers: answers, binding: j.bindingOf(r, answers)}
 	for i := range answers {
@@ -498,8 +498,8 @@ func (j *Joined) deny(r request, answers []decision) joinedAnswer {
 	return a
 }
 
-// bindingOf picks the denial of r to report: an error before a mere denial, then the longest wait. A wait
-// that another denial ended comes last.
+// bindingOf picks the denial of r to report: an error before a denial without error, then the longest wait. A
+// request that another key's denial canceled comes last.
 func (j *Joined) bindingOf(r request, answers []decision) (binding int) {
 	most := time.Duration(-1)
 	for i := range answers {
@@ -521,11 +521,11 @@ func (j *Joined) bindingOf(r request, answers []decision) (binding int) {
 	return binding
 }
 
-// gatherTries is how often a waiting request gives everything back because a key lacks tokens.
+// gatherTries bounds how often a waiting request gives back all tokens because one key lacks tokens.
 const gatherTries = 3
 
-// gather is WaitN (docs/protocol.md section 9.17). The last try has no time limit of its own. It ends,
-// because tokens come with time and no request waits for tokens that another holds.
+// gather implements WaitN (docs/protocol.md section 9.17). The last try has no time limit but ends, because
+// buckets refill and no request waits for tokens that another request holds.
 func (j *Joined) gather(r request) joinedAnswer {
 	if err := j.invalid(r.n); err != nil {
 		return j.countInvalid(err)
@@ -540,8 +540,9 @@ func (j *Joined) gather(r request) joinedAnswer {
 	}
 }
 
-// gatherFrom waits at the part first and then at the others, in one order for all requests. In a bounded try
-// it gives everything back if a part takes too long, and returns that part as slow; otherwise slow is -1.
+// gatherFrom waits at the key parts[first] first and then at the other keys, in the same order for all
+// requests. If a key takes too long in a bounded try, gatherFrom gives back all tokens and returns this key
+// as slow, else -1.
 func (j *Joined) gatherFrom(r request, first int, bounded bool) (a joinedAnswer, slow int) {
 	answers := make([]decision, len(j.parts))
 	for k := range j.parts {
@@ -572,7 +573,7 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a joinedAnswer,
 }
 
 // askFor is ask with a wait of at most max(2 Targets, CallTimeout), because tokens of other keys lie idle
-// meanwhile. late reports that this time ran out.
+// meanwhile. late reports that the wait ended without tokens.
 func (p *part) askFor(r request) (d decision, late bool) {
 	outer := r.ctx
 	until := time.Now().Add(max(2*p.m.cfg.Policy.TargetFor(nil), p.m.cfg.CallTimeout))
@@ -586,9 +587,9 @@ func (p *part) askFor(r request) (d decision, late bool) {
 	return d, !p.admits(&d) && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
 }
 
-// scarcest returns the part to ask before anything is taken: one that is certain to deny, or else the one
-// that will probably deny for longest; -1 if all will probably admit. A token that comes back is credited
-// less the refill since, so a late denial costs the other keys their refill.
+// scarcest returns the key to ask first, as an index in parts: a key that is certain to deny, or else the key
+// that will probably deny for longest; -1 if all keys will probably admit r. A late denial costs other keys
+// refill, because tokens given back are credited less the refill since their take.
 func (j *Joined) scarcest(r request) (scarcest int) {
 	scarcest = -1
 	longest := time.Duration(0)
@@ -604,8 +605,8 @@ func (j *Joined) scarcest(r request) (scarcest int) {
 	return scarcest
 }
 
-// deniesFor returns how long p's key will probably deny r: 0 if it will probably admit it, or if nothing is
-// known. sure means that the key denies r without a call.
+// deniesFor returns how long p's key will probably deny r: 0 if the key will probably admit r, or if nothing
+// is known. sure means that the key denies r without a call.
 func (p *part) deniesFor(r request) (in time.Duration, sure bool) {
 	n := p.tokens(r.minTokens())
 	e := p.inUse()
@@ -628,8 +629,8 @@ func (p *part) atRest(check func(*protocol.Key) bool) (yes bool) {
 	return yes
 }
 
-// rarest returns the part that will have its tokens last. A part of which nothing is known comes first,
-// because asking is faster than giving tokens back.
+// rarest returns the key that will have its tokens last, as an index in parts. rarest prefers a key in an
+// unknown state, because asking a key is faster than giving back tokens of other keys.
 func (j *Joined) rarest(n int64) (rarest int) {
 	longest := time.Duration(-1)
 	for i := range j.parts {

@@ -13,18 +13,18 @@ import (
 )
 
 // Limiter limits the rates of many keys for one process. The processes of a fleet share the buckets of a
-// Store. A Limiter has one goroutine, and one more for each batch of calls under way. Goroutines may share
-// it. Use New; the zero value does not work.
+// Store. A Limiter has one goroutine for each used class, and one for each batch of calls under way.
+// Goroutines may share a Limiter. New returns a Limiter; the zero value does not work.
 type Limiter struct {
 	*group
 	identity identity
 }
 
-// New returns a Limiter that leases tokens from store. It does no I/O, so it works while the store is down.
-// Its errors wrap ErrInvalidConfig and name every violation; a nil store is a violation, even as a typed nil.
+// New returns a Limiter that leases tokens from store. New does no I/O, so it succeeds while the store is
+// down. Errors of New wrap ErrInvalidConfig and name every violation, such as a nil or typed nil store.
 //
-// Call Shutdown at the end, or Close. Until then, New refuses another Limiter of the same Store, Name and
-// Version with other settings (see Config.Name).
+// The caller ends a Limiter by Shutdown or Close. While a Limiter is open, New refuses another Limiter of the
+// same Store, Name and Version with other settings (see Config.Name).
 func New(store Store, cfg Config) (*Limiter, error) {
 	bad := violation.List{Kind: ErrInvalidConfig}
 	if isNil(store) {
@@ -56,13 +56,13 @@ func New(store Store, cfg Config) (*Limiter, error) {
 // Name returns Config.Name.
 func (l *Limiter) Name() string { return l.cfg.Name }
 
-// Headroom returns Policy.Headroom, the part of every burst that l leaves to others. A class of l leaves
-// more.
+// Headroom returns Policy.Headroom, the part of every burst that l leaves to other processes. Classes after
+// class 0 leave a larger part of the burst.
 func (l *Limiter) Headroom() float64 { return l.cfg.Policy.Headroom }
 
-// Close stops serving at once, without I/O, and returns nil. Later requests are denied, and waiting requests
+// Close stops l at once, without I/O, and returns nil. After Close, requests are denied, and waiting requests
 // fail with ErrClosed. Unspent tokens stay leased until they expire at the store; Shutdown gives them back.
-// The caller keeps the store and its client. A second Close does nothing.
+// Close leaves the store and its client open. A second Close does nothing.
 func (l *Limiter) Close() error {
 	if l.state.Swap(stateClosed) == stateClosed {
 		return nil
@@ -72,17 +72,17 @@ func (l *Limiter) Close() error {
 	for _, m := range l.members() {
 		m.close()
 	}
-	l.cancel() // last: Policy.Fallback must not decide requests whose calls this cancels
+	l.cancel() // last: Policy.Fallback must not decide requests whose calls cancel ends
 	return nil
 }
 
-// Shutdown gives back the unspent tokens of this process and closes the Limiter. Call it after the server has
-// answered its last request and before the client is closed. ctx bounds the wait: pass a new context with a
-// timeout, not the one that an interrupt has already ended.
+// Shutdown gives back the unspent tokens of this process and closes the Limiter. Call Shutdown after the
+// server has answered its last request and before the client is closed. ctx bounds the wait: pass a new
+// context with a timeout, not a context that an interrupt has already ended.
 //
-// It returns nil once the store has all tokens back. Otherwise the Limiter is closed too, and the tokens
-// expire within a TTL: the error is the context's, or wraps ErrUnavailable if the store did not take them.
-// Log it: there is nothing left to do. A second Shutdown waits for the first.
+// Shutdown returns nil once the store has all tokens back. After an error the Limiter is closed too, and the
+// unreturned tokens expire within a TTL. The error is the context's, or wraps ErrUnavailable if the store did
+// not take the tokens. The caller of Shutdown need only log the error. A second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
 		for _, m := range l.members() {
@@ -93,7 +93,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	ended := make(chan struct{})
-	go func() { // Close ends it at the latest
+	go func() { // the goroutine ends with Close at the latest
 		l.leaving.Wait()
 		close(ended)
 	}()
@@ -110,31 +110,31 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	return errors.Join(err, l.Close())
 }
 
-// Peek reads key's bucket in the store. It takes no tokens and creates no bucket. OK reports whether the
-// bucket and this process have a token now; Remaining counts their tokens. Errors wrap ErrUnavailable (also
-// after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, the error of Config.LimitsFor, or
-// ErrInvalidConfig if LimitsFor returns invalid limits.
+// Peek reads key's bucket in the store. Peek takes no tokens and creates no bucket. Result.OK reports whether
+// the bucket and this process have a token now; Remaining counts their tokens. Errors of Peek wrap
+// ErrUnavailable (also after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, the error of
+// Config.LimitsFor, or ErrInvalidConfig if LimitsFor returns invalid limits.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	return l.first.peek(ctx, key, nil)
 }
 
-// Refresh calls Config.LimitsFor again for these keys, or for every key in use if there are none. LimitsFor
-// gets ctx. A key that this process does not use has its LimitsFor called with its next use.
+// Refresh calls Config.LimitsFor with ctx again for keys, or for every key in use if keys is empty. For a key
+// that this process does not use now, LimitsFor runs at the key's next use.
 //
-// When the plan of a customer changes, store the new plan first, drop it from any cache inside LimitsFor, and
-// then call Refresh with the key in every process. Each process proposes the new limits with its next call.
-// Under an equal Config.Version the bucket takes them over two TTLs, about a second, after the last proposal
-// of the old limits. To change the limits of all processes at once from one of them, use SetLimits.
+// When the plan of a customer changes, store the new plan, drop the old plan from any cache inside LimitsFor,
+// and then call Refresh with the key in every process. Each process proposes the new limits with its next
+// call. Under an equal Config.Version the bucket adopts the new limits two TTLs, about a second, after the
+// last proposal of the old limits. SetLimits in one process changes the limits of all processes at once.
 //
-// Limits continue as SetLimits says, except that a limit which continues none starts empty: a daily quota
-// that the old plan lacks denies until its next period. So give all plans a quota of the same length and
-// offset, for example Calendar(1e9, 24*time.Hour, 0), or change the plan by SetLimits, under which an added
-// limit starts full.
+// Limits continue by the rules of SetLimits, except that a limit without a predecessor starts empty: a daily
+// quota that the old plan lacks denies until its next period. To avoid such denials, give all plans a quota
+// of the same length and offset, for example Calendar(1e9, 24*time.Hour, 0), or change the plan by SetLimits,
+// under which an added limit starts full.
 //
-// If LimitsFor fails or returns invalid limits, the old limits stay. Refresh then returns the error of one
-// key and the number of failed keys. It returns ErrClosed for a closed Limiter, and wraps ErrInvalidKey for
-// an empty key. A handle of KeyWithLimits keeps its limits. A key longer than lease.KeyMax must be named:
-// this process keeps only its hash.
+// If LimitsFor fails or returns invalid limits, the old limits stay, and Refresh returns the error of one key
+// and the number of failed keys. Refresh returns ErrClosed for a closed Limiter, and wraps ErrInvalidKey for
+// an empty key. A handle of KeyWithLimits keeps its limits. Refresh without keys skips keys longer than
+// lease.KeyMax, because this process keeps only their hashes.
 func (l *Limiter) Refresh(ctx context.Context, keys ...string) error {
 	switch {
 	case !l.open():
@@ -165,62 +165,62 @@ func (l *Limiter) Refresh(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// Reset makes key's bucket as full as a new one; with Policy.StartEmpty it becomes empty. The limits stay.
-// First this process gives back its tokens of key; tokens that other processes hold stay counted as leased.
-// This process follows the reset at once, other processes within a TTL. Reset creates no bucket. Errors are
-// those of Peek; after ErrUnavailable the reset may have happened.
+// Reset makes key's bucket as full as a new bucket, or empty with Policy.StartEmpty, and keeps the limits.
+// Before the reset this process gives back its tokens of key; tokens that other processes hold stay counted
+// as leased. The process of the caller follows the reset at once, other processes within a TTL. Reset creates
+// no bucket. Errors of Reset are those of Peek; after ErrUnavailable the store may have executed the reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	_, err := l.configure(ctx, "reset", key, lease.OpReset)
 	return err
 }
 
-// ReplaceLimits is SetLimits and Reset in one operation: key's bucket becomes a new one with these limits.
-// The new limits never count earlier use. ReplaceLimits creates a missing bucket. Errors are those of
-// SetLimits.
+// ReplaceLimits is SetLimits and Reset in one operation: key's bucket becomes a new one with limits. The new
+// limits never count earlier use. ReplaceLimits creates a missing bucket. Errors of ReplaceLimits are those
+// of SetLimits.
 func (l *Limiter) ReplaceLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "replace limits", key, lease.OpReplace, limits...)
 	return err
 }
 
-// SetLimits stores limits for key in its bucket, for all processes. They win over Config.Limits, LimitsFor
-// and KeyWithLimits until ClearLimits removes them or a process has a higher Config.Version. The store
-// remembers them for 30 days after the last use of key.
+// SetLimits stores limits for key in its bucket, for all processes. Set limits replace the limits of
+// Config.Limits, LimitsFor and KeyWithLimits until ClearLimits removes them or a process has a higher
+// Config.Version. The store keeps set limits for 30 days after the last use of key.
 //
-// This process first gives back its tokens of key. A request that begins after SetLimits is decided by the
-// new limits, and a waiting request goes on waiting. The other processes follow within a TTL. Errors wrap
-// ErrInvalidConfig, or are those of Peek. After ErrUnavailable the store may have taken the limits: read
-// Levels, or repeat SetLimits.
+// Before SetLimits stores the limits, this process gives back its tokens of key. The new limits decide
+// requests that begin after SetLimits, and waiting requests continue to wait. Other processes adopt the
+// limits within a TTL. Errors of SetLimits wrap ErrInvalidConfig, or are those of Peek. After ErrUnavailable
+// the store may have taken the limits: read Levels, or repeat SetLimits.
 //
-// Tokens that were used stay used; ReplaceLimits forgets them. A token bucket continues with the level of the
-// bucket that it replaces, up to its own burst. A window continues with the count of a window of the same
-// kind, length and offset. Any other new limit starts full. Unlimited and Blocked suspend the limits: the
-// next limits continue from those before the suspension. docs/protocol.md sections 1 and 6 give the bounds in
-// between.
+// SetLimits keeps used tokens used; ReplaceLimits forgets them. A new token bucket continues with the level
+// of the token bucket that it replaces, up to its own burst. A new window continues with the count of a
+// window of the same kind, length and offset. Any other new limit starts full. Unlimited and Blocked suspend
+// the limits: the next limits continue from the limits before the suspension. docs/protocol.md sections 1 and
+// 6 give the bounds during a change of limits.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err
 }
 
-// ClearLimits ends SetLimits and ReplaceLimits for key. The store then has the limits that this Limiter
-// proposes: those of Config.LimitsFor, or Config.Limits without it. So call it in a process with the
-// configuration of the service: a quota that the process lacks starts empty when the service proposes it
-// again (see Refresh), and only Reset or its next period repairs that. Later a deploy or Refresh changes the
-// limits of key again. ClearLimits changes nothing if no limits are set. Errors are those of SetLimits, or
-// wrap the error of LimitsFor.
+// ClearLimits ends SetLimits and ReplaceLimits for key. The bucket then has the limits that this Limiter
+// proposes: those of Config.LimitsFor, or Config.Limits without LimitsFor. Call ClearLimits in a process with
+// the configuration of the service: a quota that the process lacks starts empty when the service proposes it
+// again (see Refresh), until Reset or the quota's next period. After ClearLimits, a deploy or Refresh changes
+// the limits of key again. ClearLimits changes nothing if no limits are set. Errors of ClearLimits are those
+// of SetLimits, or wrap the error of LimitsFor.
 func (l *Limiter) ClearLimits(ctx context.Context, key string) error {
 	_, err := l.configure(ctx, "clear limits", key, lease.OpClear)
 	return err
 }
 
-// Level is one limit of a key, with the tokens left.
+// Level is one limit in force for a key, with its remaining tokens.
 type Level struct {
-	Limit      Limit         // the limit in force
-	Remaining  int64         // tokens in the bucket and this process, not in others; 0 to the burst
-	ResetAfter time.Duration // time until the limit is full if nothing is drawn; a debt makes it longer
+	Limit      Limit
+	Remaining  int64         // tokens in the bucket and in this process, not in others; 0 to the burst
+	ResetAfter time.Duration // time until the limit is full if nothing is drawn; a debt adds to the time
 }
 
-// Levels reads from the store the limits in force for key and the tokens left of each. A key without a bucket
-// has the levels of a new one. Errors are those of Peek.
+// Levels reads the limits in force for key and the remaining tokens of each limit from the store. A key
+// without a bucket has the levels of a new bucket. Errors of Levels are those of Peek.
 func (l *Limiter) Levels(ctx context.Context, key string) ([]Level, error) {
 	st, held, err := l.first.inspect(ctx, "levels", key, nil)
 	levels := make([]Level, len(st.Config.Limits))
@@ -233,11 +233,11 @@ func (l *Limiter) Levels(ctx context.Context, key string) ([]Level, error) {
 	return levels, err
 }
 
-// Ping opens a connection to every node of the store and prepares it for calls. On a slow link that takes
-// longer than CallTimeout, so a service calls Ping before its first request. Limiters of one client, or one
-// Store, share the connections. Ping tries what lease calls need, such as a write, but takes no tokens. For
-// ColdStart it does not count as a reply about a key. Errors wrap the context's error, ErrClosed or
-// ErrUnavailable, and also lease.ErrPermanent if an operator must act.
+// Ping opens a connection to every node of the store and prepares the node for calls. On a slow link, opening
+// takes longer than CallTimeout: a service calls Ping before its first request. Limiters of one client, or
+// one Store, share the connections. Ping tries operations of lease calls, such as a write, but takes no
+// tokens. For Policy.ColdStart, a Ping does not count as a reply about a key. Errors of Ping wrap the
+// context's error, ErrClosed or ErrUnavailable, and also lease.ErrPermanent if an operator must act.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {
 	case !l.open():
@@ -258,9 +258,9 @@ func (l *Limiter) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Stats adds up all keys, including forgotten ones, each once. Counters never decrease, except that
-// Reservation.Cancel and a denied Join lower Admitted. Stats reads every key in use: call it once a second,
-// not for each request.
+// Stats returns sums over all keys, including forgotten keys. Counters never decrease, except that
+// Reservation.Cancel and a denied Join lower Admitted. Stats reads every key in use: call Stats once a
+// second, not for each request.
 func (l *Limiter) Stats() Stats {
 	c := &l.observer.counters
 	c.statsMu.Lock()

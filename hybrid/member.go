@@ -25,27 +25,27 @@ import (
 
 // group has the members of a Limiter and their shared state.
 type group struct {
-	cfg      Config // complete with defaults
+	cfg      Config // configuration with all defaults filled in
 	store    lease.Store
 	proposer *proposer
 	observer *observer
 	outages  *outage.Nodes
 	watcher  *outage.Watcher
 
-	beforeReport func(key string) // hook of a test that disturbs calls; otherwise nil
+	beforeReport func(key string) // test hook that disturbs calls; nil outside of tests
 
 	first   *member                  // class 0
-	classes []atomic.Pointer[member] // members of Config.Priorities; nil before their first use
-	making  sync.Mutex               // held while a class is made
+	classes []atomic.Pointer[member] // members of classes 1 and up; nil before their first use
+	making  sync.Mutex               // held while the member of a class is created
 
-	state   atomic.Int32       // rises only
+	state   atomic.Int32       // stateOpen, stateLeaving or stateClosed; never decreases
 	ctx     context.Context    // canceled by Close
 	cancel  context.CancelFunc // cancels ctx
-	leaving sync.WaitGroup     // entries that Shutdown waits for, and 1 until it has counted them
-	lost    atomic.Int64       // number of these entries whose last call failed
+	leaving sync.WaitGroup     // entries that Shutdown waits for, and 1 until Shutdown has counted them
+	lost    atomic.Int64       // number of entries whose last call in Shutdown failed
 }
 
-// The states of a Limiter, in order.
+// stateOpen, stateLeaving and stateClosed are the states of a Limiter, in their order.
 const (
 	stateOpen int32 = iota
 	stateLeaving
@@ -70,7 +70,7 @@ func newGroup(store lease.Store, cfg Config) *group {
 	return g
 }
 
-// watch shares news of outages with the other Limiters of the store.
+// watch shares outage reports with the other Limiters of the store.
 func (g *group) watch() {
 	g.watcher = &outage.Watcher{
 		Clock: g.cfg.Clock, Logger: g.cfg.Logger, Away: g.observer.nodeAway, Back: g.observer.nodeBack,
@@ -81,8 +81,8 @@ func (g *group) watch() {
 
 func (g *group) open() bool { return g.state.Load() == stateOpen }
 
-// class returns the member of class p of Config.Priorities, and makes it on first use. After Close it returns
-// class 0 for a class that was never used.
+// class returns the member of class p of Config.Priorities, and creates it on first use. After Shutdown or
+// Close class returns class 0 for a class that was never used.
 func (g *group) class(p int) *member {
 	if p = min(p, len(g.classes)); p <= 0 {
 		return g.first
@@ -117,14 +117,14 @@ func (g *group) members() []*member {
 	return all
 }
 
-// member is one process as the store sees it: a holder that numbers its calls. A Limiter has one for each
-// used class. Each has a table of keys and a scheduler.
+// member is one process as the store sees it: a holder that numbers its calls. A Limiter has one member for
+// each used class. Each member has a table of keys and a scheduler.
 type member struct {
 	*group
 	cfg Config // configuration with the headroom of the class
 
 	instance string                 // Config.InstanceID and random bits
-	id       atomic.Pointer[string] // holder name of new entries: instance, or a new one after a clone called
+	id       atomic.Pointer[string] // holder name of new entries: instance, or a new name once a clone called
 	seq      atomic.Int64
 	keys     table
 	nodes    nodes
@@ -132,7 +132,7 @@ type member struct {
 	scheduler scheduler
 }
 
-// newMember returns a member with a headroom. It shares the health of nodes with the first member.
+// newMember returns a member with this headroom. All members of a Limiter share the health of nodes.
 func (g *group) newMember(headroom float64) *member {
 	m := &member{group: g, cfg: g.cfg, instance: randomText()}
 	m.cfg.Policy.Headroom = headroom
@@ -172,10 +172,10 @@ func (g *group) refreshKey(ctx context.Context, key string) (failed error) {
 	return failed
 }
 
-// refreshAll refreshes all keys in use, and calls note with the result of each.
+// refreshAll refreshes all keys in use, and calls note with the result of each key.
 func (m *member) refreshAll(ctx context.Context, note func(error)) {
 	for _, d := range m.proposeAnew() {
-		d.takeOver() // now: an entry that took it over later would keep the old limits
+		d.takeOver() // an entry that took over the draw later would keep the old limits
 	}
 	m.keys.each(func(e *entry) {
 		if !keyhash.Is(e.slot.name) {
@@ -184,7 +184,7 @@ func (m *member) refreshAll(ctx context.Context, note func(error)) {
 	})
 }
 
-// randomText returns 64 random bits of the kernel, which differ between copies of a machine.
+// randomText returns 64 random bits from the kernel, which differ between copies of a virtual machine.
 func randomText() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -194,8 +194,8 @@ func randomText() string {
 // seqStepMax bounds the step between the numbers of two calls: 2^52 numbers last for 8 * 10^12 calls.
 const seqStepMax = 1 << 10
 
-// nextSeq returns the number of the next call. Steps are random bits of the kernel, so two clones of a
-// process soon differ (docs/protocol.md section 5.12).
+// nextSeq returns the number of the next call. The steps between numbers are random bits from the kernel, so
+// two clones of a process soon have different numbers (docs/protocol.md section 5.12).
 func (m *member) nextSeq() int64 {
 	var b [2]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -204,8 +204,8 @@ func (m *member) nextSeq() int64 {
 
 func (m *member) storedKey(name string) string { return storedKey(m.cfg.Name, name) }
 
-// knownEntry returns the entry of a key in the table, and activates a key at rest. It returns nil for other
-// keys and for invalid limits.
+// knownEntry returns the entry of a key in the table, and activates a key at rest. knownEntry returns nil for
+// a key outside the table and for invalid limits.
 func (m *member) knownEntry(name string, own *proposal) *entry {
 	s := m.keys.find(name)
 	if s == nil {
@@ -216,7 +216,7 @@ func (m *member) knownEntry(name string, own *proposal) *entry {
 	return e
 }
 
-// activate returns the entry of r's key. It adds the key to the table and brings it into use if needed.
+// activate returns the entry of r's key. If needed, it adds the key to the table and makes the key active.
 func (m *member) activate(r *request) (*entry, error) {
 	if err := m.proposer.checkHandle(r.name, r.own); err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (m *member) activate(r *request) (*entry, error) {
 	}
 }
 
-// forget makes s leave the table if a failed request has just added it.
+// forget makes s leave the table if a failed request has just added s.
 func (m *member) forget(s *slot) {
 	if s == nil {
 		return
@@ -266,14 +266,14 @@ func (m *member) addSlot(p *spot) error {
 	}
 	if m.keys.size.Load() >= int64(m.cfg.KeysMax) && !m.makeRoom() {
 		full := fmt.Errorf("%w: all %d keys are in use", ErrTableFull, m.cfg.KeysMax)
-		return &timedError{full, m.proposer.defaults.TTL} // an unused key can leave after a TTL
+		return &timedError{full, m.proposer.defaults.TTL} // after a TTL an unused key can leave
 	}
 	p.slot = m.keys.add(*p)
 	return nil
 }
 
-// newEntry returns a new entry of s that proposes own, or the entry that s already has. It returns nil if s
-// has left the table.
+// newEntry returns a new entry of s that proposes own, or the entry that s already has. newEntry returns nil
+// if s has left the table.
 func (m *member) newEntry(s *slot, own proposed) *entry {
 	e := &entry{m: m, slot: s, index: -1, byHandle: own.byHandle, refreshes: own.refreshes}
 	e.client.Start(m.cfg.Clock.Now(), e, protocol.ClientConfig{
@@ -290,25 +290,25 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 	case have == nil:
 		m.keys.remove(s)
 	case have == e && state != stateOpen && (took == nil || state == stateClosed):
-		e.close() // Close or Shutdown may have missed the entry; Shutdown misses none with a draw
+		e.close() // Close or Shutdown may have missed the entry; Shutdown misses no entry with a draw
 	case have == e:
 		if took != nil {
-			e.timeOut(&took.Waiter, took.until.Sub(e.Now())) // the request may wait for later calls
+			e.timeOut(&took.Waiter, took.until.Sub(e.Now())) // the draw's request may wait for later calls
 		}
-		e.Wake(false) // an entry that never needs a call goes to rest too
+		e.Wake(false) // poll puts an entry that needs no call to rest
 	}
 	return have
 }
 
-// proposed is a proposal for a key that comes into use, and its source.
+// proposed is the proposal for a key that becomes active, and the source of the proposal.
 type proposed struct {
 	config    *lease.Config // nil if unknown
-	byHandle  bool          // whether from KeyWithLimits
-	fromSlot  bool          // whether from the slot of the key
+	byHandle  bool          // whether KeyWithLimits gave the proposal
+	fromSlot  bool          // whether the key's slot stored the proposal
 	refreshes int64         // number of Refresh calls before LimitsFor ran
 }
 
-// proposalFor returns the proposal for r's key: the one in its slot, or else one of the proposer.
+// proposalFor returns the proposal for r's key: of KeyWithLimits, of the key's slot, or else of the proposer.
 func (m *member) proposalFor(r *request) (p proposed, err error) {
 	p.refreshes = m.refreshCount()
 	if own := r.own; own != nil {
@@ -335,10 +335,10 @@ func (m *member) proposalFor(r *request) (p proposed, err error) {
 
 func (g *group) refreshCount() int64 { return g.proposer.refreshes.Load() }
 
-// outdated reports whether a Refresh has run since p, so that LimitsFor may return other limits.
+// outdated reports whether a Refresh has run since p was made, so that LimitsFor may return other limits.
 func (m *member) outdated(p *proposed) bool { return m.refreshCount() != p.refreshes }
 
-// proposeAnew makes keys at rest call LimitsFor with their next use, and returns their draws under way.
+// proposeAnew makes each key at rest call LimitsFor at its next use, and returns the keys' draws under way.
 func (m *member) proposeAnew() (drawing []*draw) {
 	m.keys.atRest(func(s *slot) {
 		if s.key.Own() == nil || s.key.Given || s.key.Owes() || keyhash.Is(s.name) {
@@ -352,7 +352,7 @@ func (m *member) proposeAnew() (drawing []*draw) {
 	return drawing
 }
 
-// refresh calls LimitsFor for key, if it is in use, and proposes the result.
+// refresh calls LimitsFor for key, if the key is in use, and proposes the result.
 func (m *member) refresh(ctx context.Context, key string) error {
 	s := m.keys.find(key)
 	if s == nil {
@@ -374,7 +374,7 @@ func (m *member) refresh(ctx context.Context, key string) error {
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	if m.refreshCount() != asked && s.key.UnderWay() == nil {
-		own = nil // another Refresh came meanwhile, so the next use calls LimitsFor again
+		own = nil // another Refresh ran meanwhile, so the key's next use calls LimitsFor again
 	}
 	if s.key.Own() != nil && !s.key.Given {
 		s.key.Propose(own)
@@ -382,7 +382,7 @@ func (m *member) refresh(ctx context.Context, key string) error {
 	return nil
 }
 
-// cachedLimits returns the limits of key in the last reply; nil if key is out of use.
+// cachedLimits returns the limits of key in the last reply, or nil if key is out of use.
 func (m *member) cachedLimits(key string) []Limit {
 	s := m.keys.find(key)
 	if s == nil {
@@ -392,7 +392,7 @@ func (m *member) cachedLimits(key string) []Limit {
 	if m.keys.idle.withKey(s, func(k *protocol.Key) { limits = k.Limits(now) }); limits != nil {
 		return limits
 	}
-	if e := s.entry.Load(); e != nil { // after the idle list, because the key may just have come into use
+	if e := s.entry.Load(); e != nil { // after the idle list, because the key may just have become active
 		return e.limits()
 	}
 	return nil
@@ -411,7 +411,7 @@ func (m *member) refund(key string, own *proposal, n int64, d *pool.Draw) {
 	}
 }
 
-// charge charges up to n tokens to a key's bucket and returns how many.
+// charge charges up to n tokens to a key's bucket and returns the charged number.
 func (m *member) charge(key string, own *proposal, n int64) (charged int64, err error) {
 	for m.open() {
 		r := request{name: key, own: own, spot: m.keys.locate(key)}
@@ -427,8 +427,8 @@ func (m *member) charge(key string, own *proposal, n int64) (charged int64, err 
 	return 0, ErrClosed
 }
 
-// nodeOf returns the node of a key whose last node has this number. If that node is unknown or away, the
-// store is asked.
+// nodeOf returns the node of the key called name, whose last node is number. If the last node is unknown or
+// away, nodeOf asks the store.
 func (m *member) nodeOf(name string, number int) *storeNode {
 	n := m.nodes.node(number)
 	if router, ok := m.store.(lease.Router); ok && (number == nodeUnknown || n.breaker.Away()) {
@@ -439,7 +439,7 @@ func (m *member) nodeOf(name string, number int) *storeNode {
 	return n
 }
 
-// makeRoom makes the longest idle key leave the table. It returns false if every key is in use.
+// makeRoom makes the longest idle key leave the table, or returns false if every key is in use.
 func (m *member) makeRoom() bool {
 	for {
 		if s, e, _ := m.keys.idle.pop(0, true); s == nil || m.drop(s, e) {
@@ -448,10 +448,10 @@ func (m *member) makeRoom() bool {
 	}
 }
 
-// leavesMax bounds the keys that leave in one round of the scheduler, which must also send calls.
+// leavesMax bounds the keys that leave the table in one scheduler round, which must also send calls.
 const leavesMax = 1000
 
-// sweep removes keys that have been unused for long enough, and returns the time of the next sweep.
+// sweep removes idle keys whose leaveAt has passed, and returns the time of the next sweep.
 func (m *member) sweep(now clock.Instant) clock.Instant {
 	for range leavesMax {
 		s, e, next := m.keys.idle.pop(now, false)
@@ -463,7 +463,7 @@ func (m *member) sweep(now clock.Instant) clock.Instant {
 	return now
 }
 
-// drop takes s, which pop returned with e, out of the table. It returns false if s stays because its key is
+// drop takes s, which pop returned with e, out of the table. drop returns false if s stays because its key is
 // in use or has gone to rest.
 func (m *member) drop(s *slot, e *entry) bool {
 	if e != nil {
@@ -474,7 +474,7 @@ func (m *member) drop(s *slot, e *entry) bool {
 		}
 		e.endLocked()
 		m.keys.idle.leave(s)
-		e.Wake(false) // so that the scheduler forgets e
+		e.Wake(false) // makes the scheduler forget e
 	}
 	m.keys.remove(s)
 	return true
@@ -483,14 +483,14 @@ func (m *member) drop(s *slot, e *entry) bool {
 func (m *member) addTo(st *Stats) {
 	st.Keys += int(m.keys.size.Load())
 	st.RTT = max(st.RTT, m.nodes.worst())
-	if m == m.first { // all members share these counts
+	if m == m.first { // all members share the counts of nodes
 		st.Nodes = m.nodes.stats(m.cfg.Clock.Now())
 	}
 	m.keys.each(func(e *entry) { e.addTo(st) })
 	m.keys.atRest(func(s *slot) { m.addAtRest(st, s) })
 }
 
-// addAtRest counts a key at rest in st if it is in use. The caller holds the idle list's lock.
+// addAtRest counts a key at rest in st if Key.InUse names limits. The caller holds the idle list's lock.
 func (m *member) addAtRest(st *Stats, s *slot) {
 	limits := s.key.InUse(m.cfg.Clock.Now())
 	if limits == nil || m.state.Load() == stateClosed {
@@ -506,7 +506,7 @@ func (m *member) addAtRest(st *Stats, s *slot) {
 	c.keysLocked(limits)
 }
 
-// configure executes an operation on key's bucket. It ends after ten CallTimeouts at the latest.
+// configure executes an operation on key's bucket, and ends after ten CallTimeouts at the latest.
 func (g *group) configure(
 	ctx context.Context, operation, key string, op lease.Op, limits ...Limit,
 ) (lease.State, error) {
@@ -569,8 +569,8 @@ func (g *group) configure(
 	return lease.State{}, err
 }
 
-// follow makes this process use st, the result of its own operation. Tokens that it still holds were leased
-// before and are burnt, because no call could give them back.
+// follow makes the entries of key use st, the result of this process's own operation. Tokens that an entry
+// still holds were leased before the operation and are burnt, because no call could give them back.
 func (g *group) follow(key string, st lease.State) {
 	if !st.Changed {
 		return
@@ -582,8 +582,7 @@ func (g *group) follow(key string, st lease.State) {
 	}
 }
 
-// inspect returns the state of key's bucket, or of a new one if there is none, and the tokens of this
-// process.
+// inspect returns the state of key's bucket, or of a new bucket if key has none, and this process's tokens.
 func (m *member) inspect(
 	ctx context.Context, operation, key string, own *proposal,
 ) (st lease.State, held int64, err error) {
@@ -625,7 +624,7 @@ func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, e
 	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st.Status, 1, held, headroom, ok)), nil
 }
 
-// giveBack gives back the tokens of key in this process, and takes no new ones until end is called.
+// giveBack gives back this process's tokens of key, and leases no tokens of key until end is called.
 func (g *group) giveBack(ctx context.Context, key string) (end func()) {
 	var all []*entry
 	var wg sync.WaitGroup

@@ -14,10 +14,10 @@ import (
 // nameMax bounds Config.Name, to keep stored keys short.
 const nameMax = 64
 
-// nameMark begins the stored keys of a Limiter with a name; nameEnd follows the name.
+// nameMark begins the stored keys of a Limiter with a name; nameEnd follows the Limiter's name.
 const nameMark, nameEnd = "@", ":"
 
-// isName reports whether name is a valid Config.Name. No log, metric or Redis key has to escape one.
+// isName reports whether name is a valid Config.Name. No log, metric or Redis key has to escape a valid name.
 func isName(name string) bool {
 	foreign := func(r rune) bool {
 		return !('A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' ||
@@ -26,7 +26,7 @@ func isName(name string) bool {
 	return len(name) <= nameMax && !strings.ContainsFunc(name, foreign)
 }
 
-// storedKey returns the key of a bucket in the store, for a key that is called name in the Limiter's table.
+// storedKey returns the store's key of the bucket for name, a key in the table of a Limiter named limiter.
 // Different pairs of Limiter and key always have different stored keys. A Limiter without a name stores a key
 // unchanged, unless the key begins with nameMark.
 func storedKey(limiter, name string) string {
@@ -35,7 +35,7 @@ func storedKey(limiter, name string) string {
 	}
 	prefix := nameMark + limiter + nameEnd
 	if len(prefix)+len(name) > lease.KeyMax {
-		name = keyhash.Of(name) // otherwise the store would hash the prefix too
+		name = keyhash.Of(name) // hash only the name, as the store would hash the prefix too
 	}
 	return prefix + name
 }
@@ -47,8 +47,8 @@ type identity struct {
 	version int64
 }
 
-// storeIdentity returns a value that is equal for Stores known to share their buckets: two redisbucket.Stores
-// with one client and prefix are equal.
+// storeIdentity returns equal values for Stores that are known to share their buckets, such as two
+// redisbucket.Stores with one client and prefix.
 func storeIdentity(store Store) any {
 	id := any(store)
 	if s, ok := store.(lease.Identifier); ok {
@@ -75,8 +75,8 @@ type proposers struct {
 	limiters int
 }
 
-// register adds a Limiter that proposes a configuration. It refuses a Limiter that shares buckets with an
-// open one and proposes a different bucket: chance would decide which configuration holds.
+// register records an open Limiter and its proposed configuration. register refuses a Limiter that shares
+// buckets with an open Limiter and proposes other settings: chance would decide which settings are in force.
 func (id identity) register(proposed lease.Config) error {
 	openLimiters.Lock()
 	defer openLimiters.Unlock()
@@ -97,7 +97,7 @@ func (id identity) register(proposed lease.Config) error {
 	return nil
 }
 
-// sameBucket reports whether two configurations make a bucket behave alike.
+// sameBucket reports whether the configurations c and o make a bucket behave alike.
 func sameBucket(c, o lease.Config) bool {
 	return slices.EqualFunc(c.Limits, o.Limits, Limit.Equal) && c.Overcommit == o.Overcommit &&
 		c.Target == o.Target && c.StartEmpty == o.StartEmpty

@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// nodeUnknown is the number of the node of a key before any node has answered for it. unknownNode is its
+// nodeUnknown is the node number of a key for which no node has answered yet; unknownNode is that node's
 // name.
 const nodeUnknown, unknownNode = -1, "unknown"
 
@@ -27,9 +27,9 @@ type storeNode struct {
 
 	mu          sync.Mutex
 	rules       rules
-	lookTimer   clock.Timer   // calls look; nil before the first batch
-	lookAt      clock.Instant // when lookTimer fires; Never if stopped
-	departTimer clock.Timer   // calls depart; nil before its first use
+	lookTimer   clock.Timer   // timer that calls look; nil before the first batch
+	lookAt      clock.Instant // time when lookTimer fires; Never if it is stopped
+	departTimer clock.Timer   // timer that calls depart; nil before its first use
 	departArmed bool          // whether departTimer runs
 
 	sendRound uint64 // last round of the scheduler with a batch to the node
@@ -41,18 +41,18 @@ type batch struct {
 	node.Batch
 	to         *storeNode
 	calls      []*lease.Call
-	isProbe    bool         // whether a call probes a node that is away
-	cancel     func()       // makes the store stop waiting
+	isProbe    bool         // whether the batch has a probe of a node that is away
+	cancel     func()       // makes the store stop waiting for the batch
 	unanswered atomic.Int64 // number of calls without an answer
 }
 
-// health knows whether a node answers. All members of a Limiter share it, so that a failure seen by one is
-// known to all.
+// health records whether a node answers. All members of a Limiter share the health of a node: each member
+// knows of failures that other members have seen.
 type health struct {
 	*outage.Node
 	target     time.Duration // lease.Config.Target of most keys
 	breaker    *protocol.Breaker
-	probeAsked atomic.Int64 // last time when a key at rest was admitted as a probe
+	probeAsked atomic.Int64 // last time when a request for a key at rest claimed a probe
 
 	fallbackAdmitted, fallbackDenied atomic.Int64 // tokens decided by Policy.Fallback or ColdStart
 }
@@ -64,21 +64,21 @@ func (h *health) answered(now, sent clock.Instant) {
 	h.Node.Answered(now, sent)
 }
 
-// countFallback counts a decision without the store: admitted of n requested tokens.
+// countFallback counts a decision without the store, which admitted some or none of n requested tokens.
 func (h *health) countFallback(n, admitted int64) {
 	h.fallbackAdmitted.Add(admitted)
 	h.fallbackDenied.Add(n - admitted)
 }
 
-// claimProbe reports whether a request gets the probe that is due. If the scheduler has not sent it, another
-// request gets it a Target later.
+// claimProbe reports whether a request may make the due probe of a node that is away. If the scheduler has
+// not sent the probe a Target later, another request may claim it.
 func (h *health) claimProbe(now clock.Instant) bool {
 	last := h.probeAsked.Load()
 	return !h.breaker.Holds(now) && now.Sub(clock.Instant(last)) >= h.target &&
 		h.probeAsked.CompareAndSwap(last, int64(now))
 }
 
-// failed records that a call sent at sent has failed, and reports whether an outage of the node begins.
+// failed records the failure of a call sent at time sent, and reports whether an outage of the node begins.
 func (n *storeNode) failed(now, sent clock.Instant, err error) (opened bool) {
 	opened = n.breaker.Failed(now, sent)
 	if !n.breaker.Away() {
@@ -96,7 +96,7 @@ func (n *storeNode) failed(now, sent clock.Instant, err error) (opened bool) {
 	return opened
 }
 
-// rtt returns the 99th percentile of the round trips; 0 before the first.
+// rtt returns the 99th percentile of the round trips to n, or 0 before the first reply.
 func (n *storeNode) rtt() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,14 +116,14 @@ func (n *storeNode) full() bool {
 	return n.rules.Full()
 }
 
-// gate reports whether a call may go now, and when any call may go.
+// gate reports whether a call to n may be sent now, and the next time when any call may be sent.
 func (n *storeNode) gate(now clock.Instant, urgent bool) (ok bool, next clock.Instant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.rules.Gate(now, urgent), n.rules.Next()
 }
 
-// hold records that an urgent call is held back until node n has room for it.
+// hold records that an urgent call is held back until node n has room for the call.
 func (n *storeNode) hold() {
 	n.mu.Lock()
 	free := n.rules.Hold()
@@ -145,7 +145,7 @@ func (n *storeNode) do(f func(*rules)) {
 	f(&n.rules)
 }
 
-// sent records that b is sent now, and sets the timer that watches all batches to n.
+// sent records that b is sent now, and sets the timer that finds late batches to n.
 func (n *storeNode) sent(b *batch) {
 	now := n.m.cfg.Clock.Now()
 	since := now
@@ -179,7 +179,7 @@ func (n *storeNode) batches() (all []*batch) {
 	return all
 }
 
-// lookLocked sets the timer for look, unless it fires earlier anyway.
+// lookLocked sets the timer for look, unless the timer fires earlier anyway.
 func (n *storeNode) lookLocked(now clock.Instant) {
 	at := n.rules.LookAt()
 	switch {
@@ -220,7 +220,7 @@ func (n *storeNode) join(d *draw) {
 	n.depart()
 }
 
-// depart sends the draws that may go now, and fails those that cannot go in time.
+// depart sends the draws that may be sent now, and fails draws that cannot be sent in time.
 func (n *storeNode) depart() {
 	now := n.m.cfg.Clock.Now()
 	n.mu.Lock()
@@ -266,7 +266,7 @@ type nodes struct {
 	m           *member
 	target, ttl time.Duration
 	mu          sync.Mutex
-	all         []*storeNode // by number, from nodeUnknown on
+	all         []*storeNode // storeNodes in the order of their numbers, from nodeUnknown on
 }
 
 func (n *nodes) node(number int) *storeNode {
@@ -326,7 +326,7 @@ func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
 		}
 	}
 	if len(all) > 1 && all[0] == (NodeStats{Node: unknownNode}) {
-		return all[1:] // only the first calls went to an unknown node
+		return all[1:] // only calls before the first reply went to the unknown node
 	}
 	return all
 }

@@ -21,93 +21,94 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Stats counts the work of a Limiter so far, in tokens unless a field says otherwise. It includes all classes
-// of Config.Priorities. See Conserved.
+// Stats counts the work of a Limiter so far, in tokens unless a field says otherwise. Stats adds up all
+// classes of Config.Priorities. See Conserved.
 type Stats struct {
 	Name             string        // Config.Name
-	Keys             int           // keys in the table now, once for each class that uses them
-	InUse            int           // part of Keys with a request in the last TTL or with tokens
-	Degraded         int           // part of InUse for which no request waits for the store: see NodeStats.Away
-	Waiting          int           // requests that wait for a lease call or in line now
-	RTT              time.Duration // 99th percentile of the last round trips, of the slowest node
+	Keys             int           // keys in the table now; a key counts once for each class that uses it
+	InUse            int           // keys in the table with a request in the last TTL or with tokens
+	Degraded         int           // keys in use decided by Policy.Fallback; see NodeStats.Away
+	Waiting          int           // requests that now wait for a lease call or in line
+	RTT              time.Duration // 99th percentile of the last round trips to the slowest node
 	Leased           int64         // tokens granted by the store
 	Admitted         int64         // tokens admitted, including Fallback and Refunded
 	Denied           int64         // tokens of denied requests
 	Shadowed         int64         // tokens admitted only by Policy.Shadow; not in Admitted or Denied
-	TableFull        int64         // part of Denied or Shadowed, because Config.KeysMax keys were in use
-	FallbackDenied   int64         // part of Denied or Shadowed, because the store did not answer
+	TableFull        int64         // tokens in Denied or Shadowed because Config.KeysMax keys were in use
+	FallbackDenied   int64         // tokens in Denied or Shadowed because the store did not answer
 	Returned         int64         // tokens given back unused
 	Burnt            int64         // leased tokens that are lost; see LossReason
-	UnknownToBucket  int64         // part of Burnt, because the bucket did not know the lease; see LossVoid
+	UnknownToBucket  int64         // tokens in Burnt because the bucket did not know the lease; see LossVoid
 	Held             int64         // tokens in this process now, or on the way back to the store
-	Refunded         int64         // part of Admitted that Refund or Settle gave back
+	Refunded         int64         // tokens in Admitted that Refund or Settle gave back
 	Charged          int64         // tokens used beyond an estimate; see Reservation.Settle
-	Fallback         int64         // part of Admitted without tokens of the store
-	GrantedToWaiters int64         // tokens of requests that waited for a lease call
+	Fallback         int64         // tokens in Admitted that were admitted without the store
+	GrantedToWaiters int64         // tokens granted to requests that waited for a lease call
 	Calls            int64         // lease calls, one key each
-	RoundTrips       int64         // exchanges with the store, each with any number of calls
+	RoundTrips       int64         // round trips to the store; each carries any number of lease calls
 	Errors           int64         // failed lease calls
-	Conflicts        int64         // keys whose bucket had other limits under the same Version
+	Conflicts        int64         // times that a bucket had other limits under the same Version
 	Invalid          int64         // requests with invalid arguments, or after Close
-	// Misconfigured counts requests without valid limits from LimitsFor or KeyWithLimits. They get an error,
-	// or Policy.Shadow admits them.
+	// Misconfigured counts requests without valid limits from LimitsFor or KeyWithLimits. A request without
+	// valid limits gets an error, or Policy.Shadow admits it.
 	Misconfigured int64
-	// Limits has the counts by limit, Config.Limits first. The order never changes. The zero Limit at the end
-	// counts all limits after the first 64.
+	// Limits has the counts of each limit, beginning with Config.Limits. The order of Limits never changes.
+	// The zero Limit at the end counts all limits after the first 64.
 	Limits []LimitStats
-	// Nodes has the nodes of the store that any Limiter of this process has called. The node "unknown" counts
-	// calls for keys whose node is not known yet, and all calls of a Store without nodes.
+	// Nodes has an element for each node of the store that any Limiter of this process has called. The node
+	// "unknown" counts calls for keys whose node is not known yet, and all calls of a Store without nodes.
 	Nodes []NodeStats
 }
 
-// NodeStats tells whether one node of the store answers. A node is away from the first failed call to the
-// next answer, of any Limiter on the Store. Only requests and due reports
-// of its keys cause calls that it could answer.
+// NodeStats reports whether one node of the store answers. A node is away from the first failed call to the
+// next answer, of any Limiter on the Store. Only requests and due reports of the node's keys cause calls to
+// it.
 type NodeStats struct {
 	Node           string        // address, if the Store knows it
 	Away           time.Duration // length of the outage so far; 0 while the node answers
 	Err            error         // error of the last failed call; nil while the node answers
-	Fallback       int64         // part of Stats.Fallback for keys on this node
-	FallbackDenied int64         // part of Stats.FallbackDenied for keys on this node
+	Fallback       int64         // tokens in Stats.Fallback of keys on this node
+	FallbackDenied int64         // tokens in Stats.FallbackDenied of keys on this node
 }
 
 // Conserved reports whether every token that the store granted is counted once: Leased = Admitted - Fallback
-// + Returned + Burnt + Held. A token that goes back is held until the store has answered that call. A
-// refunded token stays admitted. Conserved is always true; false is a bug in this package.
+// + Returned + Burnt + Held. A returning token counts as Held until the store has answered the call that
+// returns it. A refunded token stays in Admitted. Conserved is always true; false means a bug in this
+// package.
 func (s Stats) Conserved() bool {
 	return s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held &&
 		min(s.Admitted-s.Fallback, s.Returned, s.Burnt, s.Held) >= 0
 }
 
-// limitsCounted bounds the limits that Stats distinguishes.
+// limitsCounted bounds the limits that Stats counts separately.
 const limitsCounted = 64
 
 // LimitStats has the counts of one limit over all its keys. Denied and Shadowed count tokens of requests for
-// which this limit had the longest wait. Their sums over all limits are those of Stats without TableFull and
-// without requests that LimitsFor made fail.
+// which this limit had the longest wait. Summed over all limits, Denied and Shadowed equal the fields of
+// Stats without TableFull and without requests that failed in LimitsFor.
 type LimitStats struct {
-	Limit    Limit // zero for all limits after the first 64
+	Limit    Limit // limit of the counts; zero for all limits after the first 64
 	Keys     int   // keys in use now with this limit
 	Denied   int64
-	Shadowed int64 // includes requests above the burst
+	Shadowed int64 // includes tokens of requests above the burst
 }
 
-// observer counts, logs and announces the work of a Limiter. All members share it. Its methods know no entry,
-// only values.
+// observer counts, logs and announces the work of a Limiter. All members of a Limiter share one observer. The
+// methods of observer take values instead of entries.
 type observer struct {
-	cfg *Config         // complete with defaults
+	cfg *Config         // configuration with all defaults filled in
 	ctx context.Context // canceled by Close
 	counters
 	queue eventQueue
 
-	capped, slowNet sync.Once // lines logged once
+	capped, slowNet sync.Once // log lines that appear once
 	seldom          [lines]seldomLine
 	misconfig       misconfigured
 	nearly          nearly
 }
 
 // announce runs Events.Denied for a denied request for n tokens, and reports whether Policy.Shadow admits the
-// request. A Limiter with neither setting need not call it.
+// request. A Limiter with neither Events.Denied nor Policy.Shadow need not call announce.
 func (o *observer) announce(key string, n int64) (admitted bool) {
 	if f := o.cfg.Events.Denied; f != nil {
 		f(key, n)
@@ -116,13 +117,13 @@ func (o *observer) announce(key string, n int64) (admitted bool) {
 }
 
 // overrules reports whether Policy.Shadow admits a request that was denied with err: by a limit, for lack of
-// limits or because of an outage. Such a request takes no tokens and leaves no debt.
+// limits or because of an outage. A request that Policy.Shadow admits takes no tokens and leaves no debt.
 func (o *observer) overrules(err error) bool {
 	return o.cfg.Policy.Shadow && (err == nil || errors.Is(err, ErrTableFull) ||
 		errors.Is(err, ErrExceedsBurst) || errors.Is(err, ErrInvalidConfig) || errors.Is(err, errNoLimits))
 }
 
-// logger returns the logger for one line, so that it follows a later slog.SetDefault.
+// logger returns the Logger for one log line. Each line calls slog.Default, to follow a slog.SetDefault.
 func (o *observer) logger() *slog.Logger {
 	logger := cmp.Or(o.cfg.Logger, slog.Default())
 	if o.cfg.Name != "" {
@@ -134,27 +135,27 @@ func (o *observer) logger() *slog.Logger {
 // quietFor is the shortest time between two log lines of one kind.
 const quietFor = 10 * time.Second
 
-// The log lines that thousands of keys may cause at once.
+// lineVoid and the constants below number the log lines that thousands of keys may cause at once.
 const (
 	lineVoid     = iota // the bucket did not know a lease
-	lineConflict        // other limits under the same version
+	lineConflict        // the bucket has other limits under the same version
 	lineCrowd           // the burst is too small for Policy.CallsPerSecond
 	lineMisconfigured
 	lineNoLimits    // LimitsFor fails
 	lineNotFollowed // ScopeProcess cannot read the limits that were set
-	lineKeyFailed   // a call fails although its node is well
+	lineKeyFailed   // a call fails although the key's node answers
 	lineBucketLost  // the store lost a bucket
 	lines
 )
 
-// seldomLine is a kind of log line that comes at most once in quietFor.
+// seldomLine is a kind of log line that is written at most once in quietFor.
 type seldomLine struct {
 	mu   sync.Mutex
-	at   clock.Instant // time of the last line; 0 before the first
+	at   clock.Instant // time of the last line; 0 before the first line
 	keys int64         // keys since the last line
 }
 
-// warnSeldom counts key, and logs a line with the count unless the last one is too recent.
+// warnSeldom counts key, and logs a line with the count unless the last line of this kind is too recent.
 func (o *observer) warnSeldom(line int, key, text string, args ...any) {
 	s, now := &o.seldom[line], o.cfg.Clock.Now()
 	s.mu.Lock()
@@ -170,7 +171,7 @@ func (o *observer) voided(key string, n int64) {
 	o.warnSeldom(lineVoid, key, "hybrid: lease unknown to its bucket; its tokens are lost", "tokens", n)
 }
 
-// crowded logs that the burst of key is too small for its processes to keep to Policy.CallsPerSecond.
+// crowded logs that the burst of key is too small for the processes to keep within Policy.CallsPerSecond.
 func (o *observer) crowded(key string, callsPerSecond, processes, burst int64) {
 	o.warnSeldom(lineCrowd, key, "hybrid: burst too small to keep within CallsPerSecond; raise one of them",
 		"calls_per_second", callsPerSecond, "processes", processes, "burst_needed", burst)
@@ -182,7 +183,7 @@ const keysLoggedMax = 1000
 type misconfigured struct {
 	mu     sync.Mutex
 	seed   maphash.Seed
-	logged map[uint64]struct{} // hashes of the keys
+	logged map[uint64]struct{} // hashes of keys that the log has named
 }
 
 func (m *misconfigured) add(key string) (added, full bool) {
@@ -261,14 +262,14 @@ func brief(key string) string {
 	return quoted
 }
 
-// limitCounts has the counts of each limit. The counters' lock guards it.
+// limitCounts has the counts of each limit. The counters' lock guards limitCounts.
 type limitCounts struct {
 	all   []LimitStats
 	index map[Limit]int
 	rest  LimitStats // counts of all limits after limitsCounted
 }
 
-// counts returns the counts of l. A limit keeps its place, so that no count decreases.
+// counts returns the counts of l. Each limit keeps its place in the list, so that no count decreases.
 func (c *limitCounts) counts(l Limit) *LimitStats {
 	if i, ok := c.index[l]; ok {
 		return &c.all[i]
@@ -284,7 +285,7 @@ func (c *limitCounts) counts(l Limit) *LimitStats {
 	return &c.all[len(c.all)-1]
 }
 
-// list returns a copy of all counts. With shadow, the denied requests were admitted.
+// list returns a copy of all counts. With shadow, list moves Denied to Shadowed.
 func (c *limitCounts) list(shadow bool) []LimitStats {
 	all := append([]LimitStats(nil), c.all...)
 	if c.rest != (LimitStats{}) {
@@ -303,15 +304,15 @@ type counters struct {
 
 	awaited, misconfigured atomic.Int64
 
-	shadowed atomic.Int64 // tokens shadowed without an entry's count of denials
+	shadowed atomic.Int64 // tokens admitted by Policy.Shadow that no entry counts as denied
 	ended    atomic.Int64 // with Policy.Shadow, tokens of requests whose context ended
 
-	statsMu     sync.Mutex // held by Stats, one at a time
+	statsMu     sync.Mutex // held by Stats, so that one call runs at a time
 	mu          sync.Mutex
 	retired     tally // sum of ended entries
 	limits      limitCounts
-	statsNumber uint64 // number of the last Stats
-	sum         tally  // sum of retired and of the entries in the last Stats
+	statsNumber uint64 // number of the last Stats call
+	sum         tally  // sum of retired and of the entries that the last Stats call has counted
 }
 
 type tally struct {
@@ -325,11 +326,11 @@ func (t *tally) add(o tally) {
 	t.voided += o.voided
 }
 
-// denials calls f for each limit with the tokens denied since the last call.
+// denials is a function that calls f for each limit with the tokens denied since its last call.
 type denials func(f func(l Limit, n int64))
 
-// retire keeps the counts of an entry that ends. seen is the number of the last Stats that counted the entry.
-// tally runs under the lock, because takes are counted without the entry's lock.
+// retire adds the counts of an ending entry to retired. seen is the number of the last Stats call that
+// counted the entry. tally runs under the counters' lock, because takes are counted without the entry's lock.
 func (c *counters) retire(tally func() tally, seen uint64, collect denials) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -344,8 +345,8 @@ func (c *counters) bookLocked(t tally, seen uint64) {
 	}
 }
 
-// addToSum adds an entry to the sum of the Stats under way, unless it is counted there already. limits are
-// its limits.
+// addToSum adds an entry with these limits to the sum of the Stats call under way, unless the sum has it
+// already.
 func (c *counters) addToSum(tally func() tally, seen *uint64, collect denials, limits []Limit) (added bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -367,11 +368,11 @@ func (c *counters) keysLocked(limits []Limit) {
 
 func (c *counters) denyLocked(l Limit, n int64) { c.limits.counts(l).Denied += n }
 
-// never is the number of no Stats, for counts without an entry.
+// never is a number that no Stats call has, for counts without an entry.
 const never = ^uint64(0)
 
-// burn counts n tokens as burnt that an ended entry counted as admitted. seen is the last Stats that counted
-// the entry.
+// burn counts n tokens as burnt that an ended entry counted as admitted. seen is the number of the last Stats
+// call that counted the entry.
 func (c *counters) burn(n int64, seen uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -398,13 +399,13 @@ func (c *counters) countShadowed(l Limit, n int64) {
 	c.denyLocked(l, n)
 }
 
-// eventQueue runs callbacks one by one in the order of add. add is called with an entry's lock held, run
-// without it.
+// eventQueue runs callbacks one at a time, in the order of add. Callers of add hold an entry's lock; callers
+// of run hold no lock.
 type eventQueue struct {
 	mu      sync.Mutex
 	queued  []func()
 	running bool
-	any     atomic.Bool // whether queued has entries, so that an idle run takes no lock
+	any     atomic.Bool // whether queued has callbacks, so that run takes no lock without any
 }
 
 func (q *eventQueue) add(f func()) {
@@ -414,7 +415,7 @@ func (q *eventQueue) add(f func()) {
 	q.any.Store(true)
 }
 
-// run runs the queued callbacks. A run already under way on another goroutine picks them up.
+// run runs the queued callbacks, unless a run on another goroutine is under way and picks them up.
 func (q *eventQueue) run() {
 	if !q.any.Load() {
 		return
@@ -436,10 +437,10 @@ func (q *eventQueue) run() {
 	q.any.Store(false)
 }
 
-// The methods below queue events. Callers hold an entry's lock, and call queue.run after releasing it.
+// The methods below queue events. Callers hold an entry's lock, and call queue.run after releasing the lock.
 
-// nodeAway announces an outage after the events queued before. It runs them on another goroutine, because a
-// hook may be slow and requests wait for the caller.
+// nodeAway announces an outage after the events queued before. The queue runs on another goroutine, because a
+// hook may be slow and requests wait for the caller of nodeAway.
 func (o *observer) nodeAway(node string, err error) {
 	if f := o.cfg.Events.NodeAway; f != nil {
 		o.queue.add(func() { f(node, err) })
@@ -454,7 +455,7 @@ func (o *observer) nodeBack(node string, after time.Duration) {
 	}
 }
 
-// keyFailed logs and announces that a call for key failed although its node is well.
+// keyFailed logs and announces that a call for key failed although the key's node answers.
 func (o *observer) keyFailed(key string, err error) {
 	err = safetext.Error(err)
 	if f := o.cfg.Events.KeyFailed; f != nil {
@@ -463,8 +464,8 @@ func (o *observer) keyFailed(key string, err error) {
 	o.warnSeldom(lineKeyFailed, key, "hybrid: lease call of a key fails; its node is well", "error", err)
 }
 
-// lostBucket logs that the answer to c comes from a new bucket of key although the old one had not expired,
-// or from a bucket that waits out a loss. reported means that the last answer was logged for that.
+// lostBucket logs that the reply to c comes from a new bucket although key's old bucket had not expired, or
+// from a frozen bucket. reported means that the log has named the frozen bucket already.
 func (o *observer) lostBucket(key string, c *lease.Call, reported bool) {
 	if c.Request.Epoch > 0 && c.Grant.Epoch != c.Request.Epoch || c.Grant.Frozen > 0 && !reported {
 		o.warnSeldom(lineBucketLost, key, "hybrid: bucket lost by the store; limits set for it may be lost too",
@@ -486,7 +487,7 @@ func (o *observer) limitsChanged(key string, old, limits []Limit) {
 }
 
 // conflict counts, logs and announces that key's bucket has the limits stored, while this process proposes
-// others under the same version.
+// other limits under the same version.
 func (o *observer) conflict(key string, stored []Limit, version int64) {
 	stored = slices.Clone(stored)
 	if f := o.cfg.Events.Conflict; f != nil {
@@ -499,10 +500,10 @@ func (o *observer) conflict(key string, stored []Limit, version int64) {
 		"limits", stored, "version", version)
 }
 
-// nearlyMax bounds the remembered limits of keys. Above it, Events.NearlyUsed may repeat itself.
+// nearlyMax bounds the limits in nearly. Above nearlyMax, Events.NearlyUsed may run again too early.
 const nearlyMax = 10_000
 
-// nearly remembers for which limits Events.NearlyUsed has run, and until when it must not run again.
+// nearly records for which limits Events.NearlyUsed has run, and until when NearlyUsed must not run again.
 type nearly struct {
 	mu    sync.Mutex
 	until map[keyLimit]clock.Instant
@@ -513,7 +514,7 @@ type keyLimit struct {
 	limit Limit
 }
 
-// record reports whether the event is to run for a limit now, and records that it runs.
+// record reports whether Events.NearlyUsed is to run for l now, and records that it runs.
 func (n *nearly) record(l keyLimit, now clock.Instant) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -531,7 +532,7 @@ func (n *nearly) record(l keyLimit, now clock.Instant) bool {
 }
 
 // nearlyUsed announces the limits that the call with reply g has brought above nearlyUsedAt. Only one process
-// has that call.
+// makes the call that crosses nearlyUsedAt.
 func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 	f := o.cfg.Events.NearlyUsed
 	if f == nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// proposer finds the limits that this process proposes for a key. All members of a Limiter share it.
+// proposer finds the limits that this process proposes for a key. A Limiter's members share one proposer.
 type proposer struct {
 	cfg       *Config
 	observer  *observer
 	defaults  lease.Config // proposal for a key without its own limits
-	refreshes atomic.Int64 // number of Refresh calls
+	refreshes atomic.Int64
 
 	inspect func(ctx context.Context, key string) (lease.State, error) // reads a key's bucket
 	refresh func(ctx context.Context, key string) error                // calls LimitsFor for a key in use
@@ -27,8 +27,8 @@ type proposer struct {
 	failed map[string]bool                          // keys with a pending retry of LimitsFor
 }
 
-// proposal is the configuration that this process proposes for a key, or the error of its limits. A *proposal
-// comes from KeyWithLimits; it is nil for other requests.
+// proposal is the configuration that this process proposes for a key, or the error of invalid limits. A
+// *proposal comes from KeyWithLimits, and is nil for other requests.
 type proposal struct {
 	config lease.Config
 	err    error
@@ -37,8 +37,8 @@ type proposal struct {
 // errNoLimits is wrapped by the error of a failed LimitsFor.
 var errNoLimits = errors.New("hybrid: LimitsFor failed")
 
-// configFor returns the configuration to propose for key: own, if a KeyWithLimits gave it, or else one with
-// the limits of LimitsFor or Config.
+// configFor returns the configuration to propose for key: own, if a KeyWithLimits gave it, or else a
+// configuration with the limits of LimitsFor or of Config.Limits.
 func (p *proposer) configFor(ctx context.Context, key string, own *proposal) (lease.Config, error) {
 	if own != nil {
 		return own.config, own.err
@@ -62,7 +62,7 @@ func (p *proposer) configFor(ctx context.Context, key string, own *proposal) (le
 	return made.config, made.err
 }
 
-// newProposal returns a proposal with limits. source names their origin in errors.
+// newProposal returns a proposal with limits. source names the origin of limits in errors.
 func (p *proposer) newProposal(source string, limits []Limit) proposal {
 	c := p.cfg.Policy.ConfigFor(slices.Clone(limits), p.cfg.Version, p.cfg.CallTimeout)
 	if err := c.Validate(); err != nil {
@@ -72,10 +72,10 @@ func (p *proposer) newProposal(source string, limits []Limit) proposal {
 	return proposal{config: c}
 }
 
-// sharedMax bounds the shared configurations.
+// sharedMax bounds the configurations that keys share.
 const sharedMax = 1024
 
-// share returns a configuration equal to c that keys may share. It must never be changed.
+// share returns a configuration equal to c that keys may share and that must never be changed.
 func (p *proposer) share(c lease.Config) *lease.Config {
 	var limits [lease.LimitsMax]Limit // only limits differ between keys
 	copy(limits[:], c.Limits)
@@ -93,9 +93,9 @@ func (p *proposer) share(c lease.Config) *lease.Config {
 // limitsRetry is the time after which a failed LimitsFor is called again for a key in use.
 const limitsRetry = 5 * time.Second
 
-// configForNew is configFor for a key that comes into use. ctx is nil if the request has none. If LimitsFor
-// fails, it returns the configuration of the key's bucket, or of Config if there is no bucket, and LimitsFor
-// is called later.
+// configForNew is configFor for a key that becomes active. ctx is nil if the request has no context. If
+// LimitsFor fails, configForNew returns the configuration of the key's bucket, or that of Config without a
+// bucket, and calls LimitsFor again later.
 func (p *proposer) configForNew(ctx context.Context, key string) (lease.Config, error) {
 	ctx, end := p.withTimeout(ctx)
 	defer end()
@@ -128,7 +128,7 @@ func (p *proposer) withTimeout(ctx context.Context) (bounded context.Context, en
 	}
 }
 
-// askLater calls LimitsFor again for key until it succeeds or the key is out of use.
+// askLater calls LimitsFor again for key until LimitsFor succeeds or the key is out of use.
 func (p *proposer) askLater(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *proposer) askLater(key string) {
 	}
 	p.failed[key] = true
 	p.cfg.Clock.AfterFunc(limitsRetry, func() {
-		go func() { // LimitsFor may block, a timer's function must not
+		go func() { // LimitsFor may block, but a timer's function must not
 			p.mu.Lock()
 			delete(p.failed, key)
 			p.mu.Unlock()
@@ -148,7 +148,7 @@ func (p *proposer) askLater(key string) {
 	})
 }
 
-// checkHandle returns the error of own, the proposal of a KeyWithLimits for key.
+// checkHandle returns and announces the error of own, the proposal of a KeyWithLimits handle for key.
 func (p *proposer) checkHandle(key string, own *proposal) error {
 	if own == nil || own.err == nil {
 		return nil

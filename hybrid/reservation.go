@@ -12,32 +12,32 @@ import (
 )
 
 // Reservation has tokens that were taken for work whose cost is known only afterwards, such as bytes, rows or
-// the tokens of a language model. Reserve an estimate, do the work, and Settle the actual cost, or Cancel if
-// the work was not done. Only the first Settle or Cancel counts. An abandoned Reservation has spent its
-// estimate. Goroutines may share it.
+// the tokens of a language model. The caller reserves an estimate, does the work, and calls Settle with the
+// actual cost, or Cancel if the work was not done. Only the first Settle or Cancel has an effect. An
+// abandoned Reservation has spent its estimate. Goroutines may share a Reservation.
 //
-// It differs from the Reservation of golang.org/x/time/rate, which promises future tokens and a time to use
-// them. A process cannot promise tokens that its bucket has not leased to it. So this Reservation has its
+// The Reservation of golang.org/x/time/rate promises future tokens and a time to use them. A process of this
+// package cannot promise tokens that its bucket has not leased to it. A Reservation of this package has its
 // tokens now, or is not OK; to get tokens later, use Wait.
 type Reservation struct {
 	result   Result
 	settled  atomic.Bool
 	parts    []reserved
 	argParts []int       // index in parts of each argument of Join
-	one      [1]reserved // space for parts of one key
+	one      [1]reserved // space for the parts of a single key
 }
 
 type reserved struct {
 	m        *member
 	name     string
-	own      *proposal // nil unless from KeyWithLimits
+	own      *proposal // proposal of KeyWithLimits; nil for other requests
 	times    int64     // number of arguments of Join with this key
 	estimate int64
 	hold     hold
 }
 
-// leastEstimate returns the tokens to take for an estimate: at least one, because a key in debt denies only
-// requests for tokens.
+// leastEstimate returns the tokens to take for an estimate: at least one, because a key in debt admits a
+// request for 0 tokens.
 func leastEstimate(estimate int64) int64 {
 	if estimate == 0 {
 		return 1
@@ -52,8 +52,8 @@ func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, err
 }
 
 // ReserveEach reserves estimate[i] tokens of the i-th key in the order of Join, of all keys or of none; see
-// TakeEach. A key with an estimate of 0 gives one token, as for Key.Reserve. End it with SettleEach, which
-// has a cost for each key: Settle would charge one cost to every key. Errors are those of TakeEach.
+// TakeEach. An estimate of 0 takes one token, as in Key.Reserve. End with SettleEach, which has a cost for
+// each key: Settle would charge one cost to every key. Errors of ReserveEach are those of TakeEach.
 func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservation, error) {
 	e, err := j.eachOf(estimate)
 	if err != nil {
@@ -65,7 +65,7 @@ func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservati
 	return j.reserve(ctx, e, 1)
 }
 
-// reserve takes n tokens of asks, which is j, or j with other numbers of tokens for its keys.
+// reserve takes n tokens of asks, which is j, or a copy of j with other numbers of tokens for its keys.
 func (j *Joined) reserve(ctx context.Context, asks *Joined, n int64) (*Reservation, error) {
 	a := asks.take(ctx, n, protocol.OneCall)
 	r := &Reservation{result: a.result, argParts: j.argParts}
@@ -87,20 +87,20 @@ func reserve(ctx context.Context, m *member, r request) (*Reservation, error) {
 	return made, err
 }
 
-// OK reports whether the estimate was admitted. If not, Settle and Cancel do nothing.
+// OK reports whether the estimate was admitted. If OK is false, Settle and Cancel do nothing.
 func (r *Reservation) OK() bool { return r.result.OK }
 
 // Result returns the Result that Take would have returned.
 func (r *Reservation) Result() Result { return r.result }
 
 // Settle replaces the estimate by the actual cost, the same cost for every key of a Joined; see SettleEach.
-// If the actual cost is lower, Settle refunds the difference; a window credits it while it still counts the
-// reservation. If it is higher, the bucket owes the difference: it pays with the tokens that it has, and
-// grants nothing to any process until the rate has paid the rest. A calendar's debt ends with its period. The
-// change travels with the key's next lease call, within a Target.
+// If the actual cost is lower, Settle refunds the difference; a window credits the refund only while it
+// counts the reservation. If the actual cost is higher, the bucket owes the difference: it pays with its
+// tokens, and grants nothing to any process until the rate has paid the remaining debt. A calendar's debt
+// ends with its period. The correction by Settle travels with the key's next lease call, within a Target.
 //
-// One debt is at most Policy.MaxOvershoot bursts of each key, 10 by default. A larger one is charged up to
-// that, and the error wraps ErrOvershoot. A negative actual cost settles nothing: the error wraps
+// One debt is at most Policy.MaxOvershoot bursts of each key, 10 by default. Settle charges a larger debt up
+// to MaxOvershoot, and the error wraps ErrOvershoot. A negative actual cost settles nothing: the error wraps
 // ErrInvalidN. If a debt could not be recorded and is lost, the error wraps ErrClosed, ErrTableFull, the
 // error of Config.LimitsFor, or ErrInvalidConfig if LimitsFor returns invalid limits.
 func (r *Reservation) Settle(actual int64) error {
@@ -136,7 +136,7 @@ func (r *Reservation) settle(cost func(*reserved) int64) error {
 	for i := range r.parts {
 		p := &r.parts[i]
 		actual := cost(p)
-		switch more := min(actual-p.estimate, lease.WaitingMax); { // the most that a bucket counts
+		switch more := min(actual-p.estimate, lease.WaitingMax); { // WaitingMax is the most a bucket counts
 		case more > 0:
 			charged, err := p.m.charge(p.name, p.own, more)
 			if err == nil && charged < more {
@@ -152,10 +152,10 @@ func (r *Reservation) settle(cost func(*reserved) int64) error {
 	return errors.Join(errs...)
 }
 
-// Cancel gives the tokens back because the work was not done. The bucket credits them less its refill since
-// the reservation, so the later Cancel comes, the fewer tokens it credits. It credits none if the limits were
-// changed or a refund has raised the level since. So Cancel never exceeds the limit; Settle(0) refunds all
-// tokens. After Close the tokens are lost.
+// Cancel gives back the reserved tokens because the work was not done. The bucket credits the tokens less its
+// refill since the reservation, so a later Cancel credits fewer tokens. The bucket credits no tokens if,
+// since the reservation, the limits were changed or a refund has raised the level. Cancel thus never exceeds
+// the limit; Settle(0) refunds all tokens. After Close, Cancel loses the tokens.
 func (r *Reservation) Cancel() {
 	if !r.ends() {
 		return
@@ -166,5 +166,5 @@ func (r *Reservation) Cancel() {
 	}
 }
 
-// ends reports whether r is OK and this is its first Settle or Cancel.
+// ends reports whether r is OK and had no Settle or Cancel before, and records that r has one now.
 func (r *Reservation) ends() bool { return r.OK() && !r.settled.Swap(true) }

@@ -15,23 +15,23 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// roundMax bounds the ready entries and the due entries of one round, so that urgent ones get their turn in
-// between.
+// roundMax bounds the ready entries and the due entries of one round, so that urgent entries need not wait
+// for a long round.
 const roundMax = 4096
 
-// scheduler is the one goroutine of a member. It knows when each entry is due, polls due and ready entries,
-// and sends their calls in batches.
+// scheduler is the one goroutine of a member. The scheduler knows when each entry is due, polls due and ready
+// entries, and sends the entries' calls in batches.
 type scheduler struct {
 	m      *member
 	signal chan struct{}
 	timer  clock.Timer
 
-	releaseHeld atomic.Bool // whether held-back calls may go now
+	releaseHeld atomic.Bool // whether held-back calls may be sent now
 
 	mu          sync.Mutex
-	first, last *entry // ready list, linked by readyNext, as a slice takes milliseconds to grow
+	first, last *entry // ready list, linked by readyNext, because a slice takes milliseconds to grow
 
-	// Only the goroutine uses these.
+	// Only the scheduler's goroutine uses due, round, polled and calling.
 	due     dueHeap
 	round   uint64   // number of this round
 	polled  []*entry // entries polled in this round
@@ -85,12 +85,12 @@ func (s *scheduler) run() {
 	}
 }
 
-// collect is one round: it polls every ready or due entry and builds the calls.
+// collect runs one round: it polls every ready or due entry, and returns their calls in batches.
 func (s *scheduler) collect(now clock.Instant) []*batch {
 	s.round++
 	until := now
 	if s.takeReady() {
-		until = now.Add(node.Window) // calls held back for a batch may go along
+		until = now.Add(node.Window) // entries that are due within node.Window may join the batch
 	}
 	for _, e := range s.polled {
 		s.schedule(e, protocol.Never) // a ready entry that is also due is polled once
@@ -119,8 +119,8 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 	return batches
 }
 
-// callAll builds the calls to nodes that get a batch in this round, and holds the others back. Calls to
-// unknown nodes come last, because they may go with any batch.
+// callAll builds the calls to nodes that get a batch in this round, and holds back the calls to other nodes.
+// Calls to unknown nodes come last, because such calls may join any batch.
 func (s *scheduler) callAll(now clock.Instant) []*batch {
 	var batches []*batch
 	for _, known := range []bool{true, false} {
@@ -170,8 +170,8 @@ func (s *scheduler) takeReady() (urgent bool) {
 	return urgent
 }
 
-// call builds e's call into a batch to its node, if the node takes a batch now. It makes room before the node
-// admits the call: an admitted call must go out, because it may be the probe of an outage.
+// call builds e's call into a batch to e's node, if the node takes a batch now. call finds the batch before
+// the node admits the call: an admitted call must be sent, because it may be the probe of an outage.
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
 	n := e.node.Load()
 	i := slices.IndexFunc(batches, func(b *batch) bool {
@@ -182,7 +182,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 			again := now.Add(node.Window) // the node has too many batches under way
 			if n.breaker.Away() {
 				again = max(again, e.turn(now))
-				e.poll(now) // requests that wait get the answer of Policy.Fallback
+				e.poll(now) // poll answers waiting requests by Policy.Fallback
 			}
 			s.schedule(e, again)
 			return batches
@@ -192,7 +192,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	probe := n.breaker.Away()
 	admitted, again := e.admit(n, now)
 	if !admitted {
-		_, next := e.poll(now) // requests that wait get the answer of Policy.Fallback
+		_, next := e.poll(now)
 		s.schedule(e, min(next, again))
 		return batches
 	}
@@ -206,7 +206,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	return batches
 }
 
-// schedule makes e polled at next, or earlier if it becomes ready.
+// schedule makes the scheduler poll e at next, or earlier if e becomes ready.
 func (s *scheduler) schedule(e *entry, next clock.Instant) {
 	e.due = next
 	switch {
@@ -245,9 +245,9 @@ func (h *dueHeap) Pop() any {
 	return e
 }
 
-// caller owns a call and learns how it ends: an entry, or a draw of a key at rest.
+// caller is the owner of a call, which handles the call's outcome: an entry, or a draw of a key at rest.
 type caller interface {
-	// receive handles a call that n has answered, and returns the tokens that it brought.
+	// receive handles the call c that n has answered, and returns the granted tokens.
 	receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64)
 	// awaits reports whether c is under way and not abandoned.
 	awaits(c *lease.Call) bool
@@ -255,10 +255,9 @@ type caller interface {
 	abandon(c *lease.Call, now clock.Instant, err error)
 	// overdue makes an entry take over an overdue draw.
 	overdue()
-	// calledNode returns the node that admitted the last call. Its breaker learns how the call ends, even if
-	// the key has moved to another node meanwhile.
+	// calledNode returns the node that admitted the last call. The breaker of that node records the outcome
+	// of the call, even if the key has moved to another node.
 	calledNode() *storeNode
-	// name returns the name of the key.
 	name() string
 }
 
@@ -274,13 +273,13 @@ func (m *member) send(b *batch) {
 	m.observer.calls.Add(int64(len(b.calls)))
 	n.sent(b)
 	sent := b.Sent()
-	if n.breaker.Away() && !b.isProbe { // an outage began while b was built
+	if n.breaker.Away() && !b.isProbe { // an outage began while the batch was built
 		b.abandon(n, sent, n.lastError())
 	}
 	go func() {
 		defer n.landed(b)
 		m.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
-			n.landed(b) // before any answer, so that a request right after it is not held back
+			n.landed(b) // before any answer, so that a request right after an answer is not held back
 			m.answered(group, sent)
 			if b.unanswered.Add(-int64(len(group))) > 0 {
 				return
@@ -292,16 +291,16 @@ func (m *member) send(b *batch) {
 	}()
 }
 
-// answered handles a group of calls of one batch that one node has answered, or that failed there.
+// answered handles a group of calls of one batch that one node has answered, or that failed at that node.
 func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 	now := m.cfg.Clock.Now()
 	m.observer.roundTrips.Add(1)
-	var answeredNode, failedNode *storeNode // nodes that have been notified
+	var answeredNode, failedNode *storeNode // nodes that were notified last
 	for _, c := range group {
 		n, called := m.nodes.node(c.Node), c.Owner.(caller).calledNode()
 		if protocol.NodeFailed(c.Err) {
 			if called.number == nodeUnknown && called.breaker.Away() {
-				called.failed(now, sent, c.Err) // the call may have been the probe
+				called.failed(now, sent, c.Err) // the failed call may have been the probe of the unknown node
 			}
 			continue
 		}
@@ -309,7 +308,7 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 			answeredNode = n
 			n.answered(now, sent)
 		}
-		if called != n && called.number == nodeUnknown { // it ends the outage of unknown nodes
+		if called != n && called.number == nodeUnknown { // the answer ends the outage of the unknown node
 			called.answered(now, sent)
 			if c.Err == nil {
 				called.breaker.Heard(now, max(c.Grant.ActiveWeight, n.breaker.Active()))
@@ -334,8 +333,8 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 	}
 }
 
-// failed notes that a call to n, sent at sent, has failed. If that begins an outage, all calls under way to n
-// fail too.
+// failed records the failure of a call to n, sent at time sent. If the failure begins an outage, all calls
+// under way to n fail too.
 func (m *member) failed(n *storeNode, now, sent clock.Instant, err error) {
 	if !n.failed(now, sent, err) {
 		return
@@ -355,7 +354,7 @@ func (b *batch) abandon(n *storeNode, now clock.Instant, err error) {
 	}
 }
 
-// overdue makes entries take over b's draws, and ends the wait for calls that were not answered in time.
+// overdue makes entries take over b's draws, and ends the wait for b's calls that had no answer in time.
 func (m *member) overdue(b *batch, now clock.Instant) {
 	for _, c := range b.calls {
 		c.Owner.(caller).overdue()
@@ -376,7 +375,7 @@ func (m *member) overdue(b *batch, now clock.Instant) {
 		}
 	}
 	b.to.again(b, now, again)
-	for _, c := range late { // first, because abandoned calls look whether their node is away
+	for _, c := range late { // first, because abandon looks whether the call's node is away
 		m.failed(c.Owner.(caller).calledNode(), now, b.Sent(), overdueAs(c))
 	}
 	for _, c := range late {

@@ -14,7 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// processStore is the Store of a Limiter with ScopeProcess. A bucket in memory decides, and follows the
+// processStore is the Store of a Limiter with ScopeProcess. Buckets in memory decide requests, and adopt the
 // limits that were set in the remote store.
 type processStore struct {
 	cfg      *Config
@@ -23,21 +23,21 @@ type processStore struct {
 	remote   lease.Store
 	local    *memory.Store
 
-	askSlots *semaphore.Weighted // bounds the questions to the remote store under way
+	askSlots *semaphore.Weighted // bounds the concurrent reads of the remote store
 
 	mu      sync.Mutex
 	heard   map[string]heardLimits
-	sweepAt int // size of heard at which it is swept
+	sweepAt int // size of heard that starts the next sweep of heard
 }
 
 // heardLimits has the last answer of the remote store about a key's bucket.
 type heardLimits struct {
-	askAt   clock.Instant // earliest time of the next question
+	askAt   clock.Instant // earliest time of the next read
 	epoch   int64         // epoch in the last answer
 	version lease.Version
 }
 
-// asksMax bounds the questions to the remote store that are under way.
+// asksMax bounds the concurrent reads of the remote store.
 const asksMax = 16
 
 var (
@@ -57,7 +57,7 @@ func (s *processStore) Exchange(ctx context.Context, calls []*lease.Call, done f
 	s.local.Exchange(ctx, calls, func([]*lease.Call) {})
 	for _, c := range calls {
 		if c.Err == nil && s.claimAsk(c) {
-			key, e := c.Key, c.Owner.(*entry) // only entries make calls in a process
+			key, e := c.Key, c.Owner.(*entry) // with ScopeProcess only entries make calls
 			go func() {
 				defer s.askSlots.Release(1)
 				if st, err := s.ask(s.ctx, key); err != nil {
@@ -71,7 +71,7 @@ func (s *processStore) Exchange(ctx context.Context, calls []*lease.Call, done f
 	done(calls)
 }
 
-// claimAsk reports whether the remote store is to be asked about c's key now, and claims the question.
+// claimAsk reports whether the caller is to read the limits of c's key from the remote store now.
 func (s *processStore) claimAsk(c *lease.Call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,8 @@ func (s *processStore) claimAsk(c *lease.Call) bool {
 	return true
 }
 
-// noteLocked stores h. When half of the stored answers may be of keys out of use, it drops those.
+// noteLocked stores h. If half of the stored answers may be of keys out of use, noteLocked drops such
+// answers.
 func (s *processStore) noteLocked(key string, h heardLimits) {
 	s.heard[key] = h
 	if len(s.heard) >= s.sweepAt {
@@ -102,7 +103,7 @@ func (s *processStore) ask(ctx context.Context, key string) (lease.State, error)
 	return s.remote.Configure(ctx, key, lease.OpInspect, lease.Config{})
 }
 
-// complain logs, not too often, that the limits in the remote store cannot be read.
+// complain logs, at most once in quietFor, that the limits in the remote store cannot be read.
 func (s *processStore) complain(key string, err error) {
 	if s.ctx.Err() == nil {
 		s.observer.warnSeldom(lineNotFollowed, key,
@@ -111,9 +112,9 @@ func (s *processStore) complain(key string, err error) {
 	}
 }
 
-// adopt copies the limits that were set in the remote store, with the state st, to the local bucket. It
-// ignores an answer older than another. The local bucket numbers its revisions itself, because those of a
-// lost remote bucket begin anew.
+// adopt copies limits that were set in the remote store to the local bucket; st is the remote bucket's state.
+// adopt ignores a state older than the last one. The local bucket numbers its revisions itself, because the
+// revisions of a lost remote bucket begin anew.
 func (s *processStore) adopt(key string, st lease.State) (changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +131,7 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	switch own := s.cfg.Version; {
 	case err != nil || v.Deploy < own:
 		return false, err
-	case v.Deploy == own && !protocol.IsSet(v): // no limits are set, so this process's own hold
+	case v.Deploy == own && !protocol.IsSet(v): // no limits are set: this process's proposal is in force
 		op = lease.OpClear
 	case have.Exists && sameBucket(have.Config, st.Config):
 		return false, nil
@@ -141,8 +142,8 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	return after.Changed, err
 }
 
-// Configure implements lease.Store. The local bucket answers OpInspect, after adopting the remote limits if
-// they can be read.
+// Configure implements lease.Store. The local bucket answers OpInspect, after adopt has copied the remote
+// limits if they can be read.
 func (s *processStore) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (st lease.State, err error) {

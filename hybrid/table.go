@@ -14,34 +14,34 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// segments is the number of parts of the table. Parts grow one at a time.
+// segments is the number of segments of the table. Each segment grows independently.
 const segments = 256
 
-// nameInline is the length of the longest name that its slot stores.
+// nameInline is the length of the longest name that a slot stores inline.
 const nameInline = 24
 
-// slot is one key of the table. When a key goes to rest, the slot stays, and its entry, seven times as large,
-// is freed. A look-up reads only the first 64 bytes.
+// slot is one key of the table. When the key goes to rest, its slot stays, and its entry, seven times as
+// large, is freed. A look-up reads only the first 64 bytes of a slot.
 type slot struct {
 	entry atomic.Pointer[entry] // nil unless the key is active
 	chain atomic.Pointer[slot]  // next slot in the same bucket of the hash table
 	hash  uint64
-	name  string           // name of the key by lease.ShortKey
+	name  string           // the key's name after lease.ShortKey
 	text  [nameInline]byte // bytes of a short name
 
-	// The idle list's lock guards these.
+	// The idle list's lock guards key, idleSince, leaveAt, prev and next.
 	key        protocol.Key
 	idleSince  clock.Instant
 	leaveAt    clock.Instant // when an unused slot leaves the table
-	prev, next *slot         // neighbours in a list; nil outside
+	prev, next *slot         // neighbours in a list of idleList; nil outside of any list
 }
 
-// class returns the list of s in the idle list.
+// class returns the index of the list in idleList.classes that s belongs to.
 func (s *slot) class() int { return bits.Len64(uint64(max(s.leaveAt.Sub(s.idleSince), 1))) - 1 }
 
-// table has the keys of a Limiter, in use and at rest. A look-up takes no lock and reads three distant cache
-// lines: of the hash table, the slot and the entry. A general map reads more, or blocks an insert while all
-// of it grows.
+// table has the keys of a member, in use and at rest. A look-up takes no lock and reads three distant cache
+// lines: of the hash table, the slot and the entry. A general map reads more cache lines, or blocks an insert
+// while the whole map grows.
 type table struct {
 	seed     maphash.Seed
 	size     atomic.Int64
@@ -49,8 +49,8 @@ type table struct {
 	idle     idleList
 }
 
-// segment is a hash table of chained slots. Changes take the lock. A look-up takes none and may miss a slot
-// while the segment grows or a slot leaves: find then repeats it with the lock, and add finds the slot.
+// segment is a hash table of chained slots. Changes take the segment's lock. A look-up takes no lock and may
+// miss a slot while the segment grows or a slot leaves: find and add repeat a failed look-up with the lock.
 type segment struct {
 	buckets atomic.Pointer[[]atomic.Pointer[slot]]
 	mu      sync.Mutex
@@ -60,7 +60,7 @@ type segment struct {
 func (t *table) init() {
 	t.seed = maphash.MakeSeed()
 	t.idle.init()
-	none := make([]atomic.Pointer[slot], 1) // the first insert replaces it
+	none := make([]atomic.Pointer[slot], 1) // the first insert replaces this empty table
 	for i := range t.segments {
 		t.segments[i].buckets.Store(&none)
 	}
@@ -68,12 +68,12 @@ func (t *table) init() {
 
 // spot is the present or future place of a key in the table.
 type spot struct {
-	slot *slot // nil if the key has none
+	slot *slot // slot of the key; nil if the key has none
 	hash uint64
-	name string // name of the key by lease.ShortKey
+	name string // the key's name after lease.ShortKey
 }
 
-// entry returns the entry of an active key; otherwise nil.
+// entry returns the entry of the key at p, or nil if the key is not active.
 func (p spot) entry() *entry {
 	if p.slot == nil {
 		return nil
@@ -81,7 +81,7 @@ func (p spot) entry() *entry {
 	return p.slot.entry.Load()
 }
 
-// locate finds a key without a lock. It may miss the key's slot while its segment changes.
+// locate finds a key without a lock. locate may miss the key's slot while the segment changes.
 func (t *table) locate(key string) spot {
 	name := lease.ShortKey(key)
 	hash := maphash.String(t.seed, name)
@@ -103,7 +103,7 @@ func (g *segment) bucket(hash uint64) *atomic.Pointer[slot] {
 	return &buckets[hash&uint64(len(buckets)-1)]
 }
 
-// find returns the slot of a key, or nil. Unlike locate it never misses one.
+// find returns the slot of key, or nil. Unlike locate, find never misses a slot.
 func (t *table) find(key string) *slot {
 	p := t.locate(key)
 	if p.slot != nil {
@@ -115,7 +115,7 @@ func (t *table) find(key string) *slot {
 	return g.load(p.hash, p.name)
 }
 
-// active returns the entry of a key; nil if the key is at rest or has no slot.
+// active returns the entry of a key, or nil if the key is at rest or has no slot.
 func (t *table) active(key string) *entry {
 	if s := t.find(key); s != nil {
 		return s.entry.Load()
@@ -123,7 +123,7 @@ func (t *table) active(key string) *entry {
 	return nil
 }
 
-// add returns the slot of the key at p, and adds one with a copy of its name if needed.
+// add returns the slot of the key at p. If the key has no slot, add adds one with a copy of the name.
 func (t *table) add(p spot) *slot {
 	s := &slot{hash: p.hash}
 	s.key.Node = nodeUnknown
@@ -169,7 +169,7 @@ func (g *segment) makeRoom() {
 	}
 }
 
-// remove takes s, whose key is gone, out of the table, once.
+// remove takes s, whose key is gone, out of the table. A second remove does nothing.
 func (t *table) remove(s *slot) {
 	g := t.segment(s.hash)
 	g.mu.Lock()
@@ -184,7 +184,7 @@ func (t *table) remove(s *slot) {
 	}
 }
 
-// atRest calls f for every key at rest, with the idle list's lock. It releases the lock after each segment.
+// atRest calls f for every key at rest, with the idle list's lock, which it releases after each segment.
 func (t *table) atRest(f func(s *slot)) {
 	for i := range t.segments {
 		g := &t.segments[i]
@@ -209,7 +209,7 @@ func (g *segment) eachLocked(f func(s *slot)) {
 	}
 }
 
-// each calls f for every key in use, without a lock of the table.
+// each calls f for every entry of the table, without a lock of the table.
 func (t *table) each(f func(e *entry)) {
 	var all []*entry
 	for i := range t.segments {
@@ -228,10 +228,10 @@ func (t *table) each(f func(e *entry)) {
 	}
 }
 
-// idleList has the keys with no tokens and no wishes, which are at rest or soon will be. Only idleList
-// changes the state of a slot. A key leaves the table when its bucket is full again and every lease has
-// ended. There is one list for each power of two of that time, and in each list the longest idle key is
-// first. So a key waits for at most twice its time behind another.
+// idleList has the keys without tokens and requests, which are at rest or soon will be. Only idleList changes
+// the state of a slot. An idle key leaves the table when its lifetime ends: its bucket is full again and
+// every lease has ended. Keys are in one list per power of two of their lifetime, with the longest idle key
+// first. Therefore an idle key stays in the table for at most twice its lifetime.
 type idleList struct {
 	mu      sync.Mutex
 	classes [64]slot // list heads: next is the first key, prev the last
@@ -257,7 +257,7 @@ func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 	}
 }
 
-// linkLocked is push for a caller with the lock. It reports whether s leaves before the next sweep.
+// linkLocked is push for a caller with the lock, and reports whether s leaves before the next sweep.
 func (l *idleList) linkLocked(s *slot, now clock.Instant, lifetime time.Duration) (early bool) {
 	s.idleSince, s.leaveAt = now, now.Add(lifetime)
 	class := s.class()
@@ -290,7 +290,8 @@ func (l *idleList) unlinkLocked(s *slot) {
 	}
 }
 
-// leave makes s, whose entry has ended, leave the table. A Key may keep the slot's name, but not the entry.
+// leave makes s, whose entry has ended, leave the table. leave drops the entry, because a Key may keep s in
+// memory.
 func (l *idleList) leave(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -299,20 +300,20 @@ func (l *idleList) leave(s *slot) {
 	s.entry.Store(nil)
 }
 
-// rest replaces e, the entry of s, by m, the memory of its key. The caller holds e's lock.
+// rest replaces e, the entry of s, by m, the memory of the key. The caller holds e's lock.
 func (l *idleList) rest(s *slot, e *entry, m protocol.Memory, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.key.Rest(m, e.denied)
 	s.key.Node = e.node.Load().number
 	s.entry.Store(nil)
-	if s.next == nil { // pop has just taken s, and drop will keep it
+	if s.next == nil { // pop has just unlinked s, and drop will keep s
 		l.linkLocked(s, now, lifetime)
 	}
 }
 
-// activate makes e the entry of s, passes on the memory of s, and returns e and the draw that e has taken
-// over, if any. If s already has an entry, activate returns that one. If s has left the table, it returns
+// activate makes e the entry of s, gives e the memory of the key, and returns e and the draw that e has taken
+// over, if any. If s already has an entry, activate returns that entry; if s has left the table, it returns
 // nil.
 func (l *idleList) activate(s *slot, e *entry) (have *entry, took *draw) {
 	l.mu.Lock()
@@ -345,9 +346,9 @@ func (l *idleList) withKey(s *slot, f func(k *protocol.Key)) {
 	f(&s.key)
 }
 
-// pop removes the longest idle key from its list if its time has come, or in any case with force. A key with
-// an entry e may be in use again; a key without one is gone from now on. next is the latest time for the next
-// pop.
+// pop removes a key from its list: with force the longest idle key, else a key whose leaveAt has passed. A
+// key with an entry e may be in use again; a key without an entry is gone from now on. next is the latest
+// time for the next pop.
 func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

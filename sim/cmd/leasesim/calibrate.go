@@ -13,8 +13,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// measure sets the fields of s that --calibrate measures, except those that sets assigns. It prints them on
-// standard error, and returns them as assignments for --set. Its calls use the limits and the policy of s.
+// measure sets the fields of s that --calibrate measures, except fields in sets. measure prints the measured
+// values on standard error, and returns them as assignments for --set. The lease calls use the limits and
+// policy of s.
 func measure(cmd *cobra.Command, redis string, sets []string, s *sim.Scenario) (measured []string, err error) {
 	found, r, err := live.Calibrate(cmd.Context(), redis, *s)
 	if cmd.Context().Err() != nil {
@@ -46,7 +47,7 @@ func measure(cmd *cobra.Command, redis string, sets []string, s *sim.Scenario) (
 			continue
 		}
 		*x.into = x.value
-		text, _ := x.value.MarshalText() // which never fails
+		text, _ := x.value.MarshalText() // MarshalText never fails here
 		measured = append(measured, path+"="+string(text))
 		fmt.Fprintf(out, "leasesim: this run uses %s=%s\n", path, text)
 	}

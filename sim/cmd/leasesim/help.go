@@ -14,13 +14,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// helpMax is the most characters of a line of help.
+// helpMax is the largest number of characters in a line of help.
 const helpMax = 80
 
 // flagSlop is the number of characters by which pflag exceeds the given width.
 const flagSlop = 5
 
-// The pages of the help, one for each command: usage, summary, description and examples.
+// helpFiles has the help pages, one for each command: usage, summary, description and examples.
 //
 //go:embed help
 var helpFiles embed.FS
@@ -31,7 +31,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"rivals":  rivalHelp,
 }).ParseFS(helpFiles, "help/*.txt"))
 
-// command returns the command of a page, without flags and arguments.
+// command returns the cobra command of a help page, without flags and arguments.
 func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	var b strings.Builder
 	if err := pages.ExecuteTemplate(&b, page+".txt", nil); err != nil {
@@ -64,7 +64,7 @@ func noneKnown(c *cobra.Command, words []string) error {
 	return fmt.Errorf("unknown command %q for %q%s", words[0], c.CommandPath(), instead)
 }
 
-// starred formats a line of a list in the help, with a star after the name if set.
+// starred formats a line of a list in the help, with a star after the name if star is set.
 func starred(name string, star bool, about string) string {
 	mark := " "
 	if star {
@@ -83,8 +83,8 @@ func figureHelp() string {
 	return b.String()
 }
 
-// rivalHelp returns a line for each algorithm. The variants with the caller's clock and the store's clock
-// share a line.
+// rivalHelp returns one line for each algorithm. Variants with the caller's and the store's clock share a
+// line.
 func rivalHelp() string {
 	var b strings.Builder
 	all := rival.Names()

@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// liveFile is the scenario of live and of compare --live without -f.
+// liveFile is the scenario of live and of compare --live if -f is missing.
 const liveFile = "example:real-processes"
 
 func liveCommand(p *program) *cobra.Command {
@@ -63,7 +63,7 @@ func (f *shared) fleet(redis string, compared bool) (r live.Report, o live.Optio
 	return r, o, err
 }
 
-// showFleet writes the report of a real fleet. It returns early, unless the bound was exceeded.
+// showFleet writes the report of a real fleet, and returns an error for an exceeded bound, or else early.
 func showFleet(c *cobra.Command, r *live.Report, out string, early error) error {
 	write := r.WriteTable
 	if out == view.FormatJSON {
@@ -78,7 +78,8 @@ func showFleet(c *cobra.Command, r *live.Report, out string, early error) error 
 	return early
 }
 
-// sideBySide is the output of compare --live. Its JSON keys are part of the command's interface.
+// sideBySide is the output of compare --live. The JSON keys of sideBySide are part of the command's
+// interface.
 type sideBySide struct {
 	Agrees    bool        `json:"agrees"`
 	Busy      string      `json:"busy,omitempty"` // why the machine was too busy to compare
@@ -154,7 +155,6 @@ var rowWords = map[string]string{
 	live.Exceeded: "bound exceeded by",
 }
 
-// document returns the comparison.
 func (b *sideBySide) document(scenario, command string) view.Document {
 	t := view.Table{Columns: strings.Split("figure,>simulated,>real,>agrees from,>to,tolerance,agrees", ",")}
 	verdict := view.Verdict{Mood: view.Good, Text: "The simulation and the real fleet agree."}

@@ -24,7 +24,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// looking has the flags of the commands that look at the buckets of a Redis.
+// looking has the flags of inspect and top, the commands that read the buckets of a Redis.
 type looking struct {
 	redis, prefix, name, out string
 }
@@ -37,8 +37,8 @@ func (l *looking) flags(c *cobra.Command) {
 	f.StringVar(&l.out, "out", view.FormatTable, "table, or json: the value that the library returns")
 }
 
-// show checks the flags and writes the result of look, as text or as JSON. The end of the context closes the
-// client, because go-redis waits for a missing answer until its own timeouts.
+// show checks the flags and writes the result of look, as text or as JSON. show closes the client when the
+// context ends, because go-redis waits for a missing answer until its own timeouts.
 func (l *looking) show(
 	c *cobra.Command, wrong faults, look func(context.Context, *redisbucket.Store) (found any, text string, err error),
 ) error {
@@ -70,7 +70,7 @@ func (l *looking) show(
 	return err
 }
 
-// of returns the prefix of the limiter's stored keys, see hybrid.Config.Name.
+// of returns the prefix of the limiter's keys in the store; see hybrid.Config.Name.
 func (l *looking) of() string {
 	if l.name == "" {
 		return ""
@@ -78,7 +78,7 @@ func (l *looking) of() string {
 	return "@" + l.name + ":"
 }
 
-// stored returns the stored key of key for a limiter of that name, see hybrid's storedKey.
+// stored returns the key in the store for key, like storedKey of hybrid for a limiter named l.name.
 func (l *looking) stored(key string) string {
 	of := l.of()
 	if of != "" && len(of)+len(key) > lease.KeyMax {
@@ -104,8 +104,7 @@ func inspectCommand() *cobra.Command {
 			if err != nil {
 				return nil, "", err
 			}
-			// The user of a reader may lack the permissions of a lease call, which says nothing about the
-			// server.
+			// The user of inspect may lack permissions for lease calls, which is no fault of the server.
 			refuses := store.Ping(ctx)
 			if errors.Is(refuses, lease.ErrPermanent) {
 				refuses = nil
@@ -119,7 +118,7 @@ func inspectCommand() *cobra.Command {
 
 func number(n int64) string { return view.Number(float64(n)) }
 
-// bucketText describes a bucket for people. refuses is the error with which the server refuses lease calls.
+// bucketText describes a bucket as text. refuses is the error with which the server refuses lease calls.
 func bucketText(key string, v redisbucket.View, refuses error) string {
 	var out strings.Builder
 	fact := func(name, format string, args ...any) {
@@ -174,7 +173,7 @@ func bucketText(key string, v redisbucket.View, refuses error) string {
 	return out.String()
 }
 
-// percent formats a level as a part of the burst.
+// percent formats a level as a percentage of the burst.
 func percent(level int64, l lease.Limit) string {
 	return view.Number(float64(int64(1000*float64(level)/float64(cmp.Or(l.Capacity(), 1)))) / 10)
 }
@@ -208,7 +207,7 @@ func topCommand() *cobra.Command {
 	return c
 }
 
-// busiestText lists the busiest keys for people.
+// busiestText returns a table of the busiest keys.
 func busiestText(b redisbucket.Busiest) string {
 	head := view.Count(b.Read, "key")
 	if b.Unreadable > 0 {

@@ -1,8 +1,8 @@
-// Command leasesim shows what yuzhi promises, before it is rolled out and after. "leasesim run"
-// simulates a fleet, "ui" serves a page with knobs for that, "compare" sets it beside other
-// algorithms, "sweep" and "plan" look for a policy, "replay" asks what a recorded load would have
-// seen, "init" writes a scenario to start from, and "live" runs real processes against one Redis and
-// audits every admission. "inspect" and "top" look at the buckets of a Redis in production.
+// Command leasesim shows the effect of yuzhi, before and after a rollout. "leasesim run" simulates a fleet,
+// "ui" serves a page with knobs for simulations, "compare" simulates other algorithms too, "sweep" and "plan"
+// search for a policy, "replay" simulates a recorded load, and "init" writes a first scenario. "live" runs
+// real processes against one Redis and audits every admission. "inspect" and "top" read buckets of a Redis in
+// production.
 package main
 
 import (
@@ -37,7 +37,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return (&program{args: args, simulate: sim.Runner.Run}).run(ctx, stdout, stderr)
 }
 
-// root returns the command with all its subcommands.
 func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -48,7 +47,6 @@ func (p *program) root() *cobra.Command {
 	return root
 }
 
-// run executes the command line and returns the exit status.
 func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 	root := p.root()
 	root.SetArgs(p.args)
@@ -77,7 +75,7 @@ func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 	return status
 }
 
-// noneEmpty refuses a flag with an empty value, which would mean the same as no flag: --redis "$REDIS" with
+// noneEmpty refuses a flag with an empty value, which would act like a missing flag: --redis "$REDIS" with
 // REDIS unset. Only --name may be empty, for a limiter without a name.
 func noneEmpty(flags *pflag.FlagSet) error {
 	var all faults

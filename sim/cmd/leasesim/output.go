@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// phases shows the progress of each phase on a terminal. Elsewhere it shows nothing, and show is nil. Calls
+// phases shows the progress of each phase on a terminal. Without a terminal phases returns a nil show. Calls
 // of show must not overlap. The caller calls clear before it prints anything else.
 func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 	line, clear := statusLine(w)
@@ -26,7 +26,7 @@ func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 	}, clear
 }
 
-// statusLine rewrites one line on a terminal. Elsewhere it shows nothing, and show is nil.
+// statusLine returns a show that rewrites one line on a terminal, or a nil show without a terminal.
 func statusLine(w io.Writer) (show func(string), clear func()) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -39,8 +39,8 @@ func replayCommand(p *program) *cobra.Command {
 		}
 		return f.report(view.Run, func(s *sim.Scenario) error {
 			if s.Workload.Trace != t || slices.ContainsFunc(s.Groups, ownLoad) {
-				return fmt.Errorf("%w: --set of another load: the trace replaces it; of workload only verb, deadline, "+
-					"patience, actual, hold and cancelled have an effect, and a group's own has none", errUsage)
+				return fmt.Errorf("%w: --set of another load: the trace replaces it; only workload.verb, deadline, "+
+					"patience, actual, hold and cancelled have an effect, and no workload of a group", errUsage)
 			}
 			if repeat && s.Duration == 0 {
 				return fmt.Errorf("%w: --repeat needs --duration: without it the run ends with the trace", errUsage)
@@ -55,8 +55,8 @@ func replayCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// fit sets the duration of the run from t, and the numbers of keys and processes. Several groups keep their
-// own numbers of processes. The description and the warm-up of the built-in scenario are dropped.
+// fit sets the duration of the run and the numbers of keys and processes from the trace t. Several groups
+// keep their own numbers of processes. fit drops the description and the warm-up of the built-in scenario.
 func fit(s *sim.Scenario, t *sim.Trace, given bool) {
 	warmup := s.Warmup
 	s.Duration, s.Warmup, s.Keys.Count = 0, 0, t.Keys

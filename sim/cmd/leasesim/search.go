@@ -25,7 +25,6 @@ func sweepCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// sweep runs the grid and shows the report.
 func (f *shared) sweep(vary []string, rivals bool) error {
 	s, err := f.load(func(s *sim.Scenario) error {
 		if !rivals {
@@ -75,7 +74,7 @@ func (f *shared) sweep(vary []string, rivals bool) error {
 	return f.finish(view.Sweep(r, f.text, f.program.commandLine(r.Seed)), err, errors.Join(errs...))
 }
 
-// partTargets lists the targets that are ratios, with their flags.
+// partTargets lists the targets of plan that are ratios, with their flags.
 var partTargets = []struct{ flag, figure, op, help string }{
 	{"false-rejects", "false_reject_ratio", "<=", "max `share` of wrong rejects, which one central " +
 		"bucket would have admitted (default 0.5% without other targets)"},
@@ -86,9 +85,9 @@ var partTargets = []struct{ flag, figure, op, help string }{
 	{"worst-share", "worst_share", ">=", "min `share` of its fair share for the worst process, as in 95%"},
 }
 
-// planFlags has the flags of plan beside the shared ones.
+// planFlags has the flags that plan adds to the shared flags.
 type planFlags struct {
-	parts         []sim.Ratio // one for each of partTargets
+	parts         []sim.Ratio // one ratio for each element of partTargets
 	redisCalls    float64
 	waitP99       time.Duration
 	confidence    sim.Ratio
@@ -115,7 +114,7 @@ func planCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// question returns the question of the flags, without the scenario.
+// question returns the search.Question of the flags, without the scenario.
 func (o planFlags) question(changed func(flag string) bool) (q search.Question, err error) {
 	for i, t := range partTargets {
 		if changed(t.flag) {
@@ -141,7 +140,7 @@ func (o planFlags) question(changed func(flag string) bool) (q search.Question, 
 	return q, errors.Join(all...)
 }
 
-// plan answers the question and shows the answer.
+// plan searches for the policy that the flags ask for, and writes the result.
 func (f *shared) plan(o planFlags) error {
 	q, err := o.question(f.cmd.Flags().Changed)
 	if err != nil {
@@ -178,7 +177,7 @@ func (f *shared) plan(o planFlags) error {
 	return f.finish(d, err, missed)
 }
 
-// rerun returns the command that simulates a policy as the plan did. It omits default lengths.
+// rerun returns the command that repeats the plan's simulation of c's policy, without default lengths.
 func (f *shared) rerun(s sim.Scenario, c *search.Candidate) string {
 	words := []string{"leasesim", "run", "-f", quoted(f.file)}
 	own, sets, p := search.PolicyOf(s), slices.Clone(f.sets), c.Policy

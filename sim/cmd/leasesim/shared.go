@@ -27,12 +27,12 @@ const defaultFile = "example:steady-fleet"
 // program is one execution of the command.
 type program struct {
 	args     []string
-	measured []string // assignments that --calibrate found, in the form of --set
+	measured []string // assignments that --calibrate measured, in the form of --set
 	simulate func(sim.Runner, context.Context, sim.Scenario) (sim.Report, error)
 }
 
-// shared is a command about a scenario, with the common flags. load checks them before anything runs. finish
-// writes the report, and judge checks every --threshold.
+// shared is a command about a scenario, with the common flags. load checks the flags before anything runs.
+// finish writes the report, and judge checks every --threshold.
 type shared struct {
 	cmd     *cobra.Command
 	program *program
@@ -48,12 +48,12 @@ type shared struct {
 	thresholds []string
 	calibrate  string
 
-	first func(*sim.Scenario) error // changes the file's scenario before --set does; may be nil
-	rules []search.Threshold        // the parsed thresholds
-	text  string                    // the scenario as YAML, with the changes of flags
+	first func(*sim.Scenario) error // changes the file's scenario before --set; may be nil
+	rules []search.Threshold        // parsed form of thresholds
+	text  string                    // scenario as YAML, with the changes by flags
 }
 
-// asking returns the command of a page with the flags of a scenario. file is the scenario without -f.
+// asking returns the command of a help page with the flags of a scenario. file is the scenario without -f.
 func (p *program) asking(page, file string, formats ...string) *shared {
 	f := &shared{program: p, formats: formats}
 	f.cmd = command(page, nil)
@@ -68,7 +68,7 @@ func (p *program) asking(page, file string, formats ...string) *shared {
 	return f
 }
 
-// simulating returns the command of a page that simulates, with the common flags.
+// simulating returns the command of a help page for simulations, with the common flags.
 func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	f := p.asking(page, defaultFile, view.Formats...)
 	f.cmd.RunE = func(*cobra.Command, []string) error { return run(f) }
@@ -84,9 +84,9 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	return f
 }
 
-// load returns the scenario of -f, --set, --seed, --reps and --duration, changed by adjust, in that order. It
-// is valid and has no defaults filled in. Errors about the command line or the file end the command with
-// status 2.
+// load returns the scenario of -f, changed by --set, --seed, --reps, --duration and adjust, in this order.
+// The scenario is valid and has no defaults filled in. Errors about the command line or the file end the
+// command with status 2.
 func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error) {
 	if err := f.validate(); err != nil {
 		return sim.Scenario{}, err
@@ -141,7 +141,7 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	return s, err
 }
 
-// workloadSet is a --set or a --vary of the workload that groups share.
+// workloadSet matches a --set or a --vary of the workload that groups share.
 var workloadSet = regexp.MustCompile(`^ *workload *[.=]`)
 
 const workloadUnread = "workload has no effect: each group has its own; set groups[0].workload"
@@ -153,7 +153,7 @@ func ownLoads(s *sim.Scenario) bool {
 
 func ownLoad(g sim.Group) bool { return g.Workload != nil }
 
-// withoutRivals is an adjustment of load for commands that simulate leases alone.
+// withoutRivals is an adjustment of load for commands that simulate no other algorithms.
 func withoutRivals(s *sim.Scenario) error {
 	s.Rivals = nil
 	return nil
@@ -177,8 +177,8 @@ func (f *shared) validate() error {
 	return errors.Join(all...)
 }
 
-// finish writes a document in the format of --out, and returns the command's error: the error of writing, the
-// error that ended the run early, or the fault that the document shows, whichever comes first.
+// finish writes d in the format of --out and returns the command's error: the error of writing, or early,
+// which ended the run, or wrong, a fault that d shows, whichever comes first.
 func (f *shared) finish(d view.Document, early, wrong error) error {
 	if err := d.Write(f.cmd.OutOrStdout(), f.out); err != nil {
 		return fmt.Errorf("leasesim: %w", err)
@@ -189,8 +189,7 @@ func (f *shared) finish(d view.Document, early, wrong error) error {
 	return wrong
 }
 
-// judge returns an error that lists each --threshold that r misses, and ends the command with status 3. It
-// reads only Figures.
+// judge returns an error for each --threshold that r.Figures misses, which ends the command with status 3.
 func (f *shared) judge(r sim.Report) error {
 	var errs []error
 	for _, rule := range f.rules {
@@ -199,7 +198,7 @@ func (f *shared) judge(r sim.Report) error {
 	return errors.Join(errs...)
 }
 
-// report simulates the scenario of the flags and shows the report.
+// report simulates the scenario of the flags and writes the report.
 func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*sim.Scenario) error) error {
 	s, err := f.load(adjust...)
 	if err != nil {
@@ -229,8 +228,7 @@ func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	return f.program.simulate(runner, f.cmd.Context(), s)
 }
 
-// lab returns a Lab that runs simulations and their replications in parallel. The caller calls clear before
-// it prints anything else.
+// lab returns a Lab that runs simulations in parallel. The caller calls clear before it prints anything else.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	show, clear := phases(f.cmd.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
@@ -243,7 +241,7 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	return lab, clear
 }
 
-// commandLine returns the shell command that repeats the figures: the arguments of this program, with the
+// commandLine returns the shell command that repeats the figures: the arguments of this program with the
 // seed, and with the measured values in place of --calibrate.
 func (p *program) commandLine(seed uint64) string {
 	words := []string{"leasesim"}
@@ -267,7 +265,7 @@ func (p *program) commandLine(seed uint64) string {
 	return strings.Join(words, " ")
 }
 
-// plain matches words without special characters of a shell.
+// plain matches words that need no quotes in a shell.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,%+@-]+$`)
 
 // quoted quotes a word for a POSIX shell.
@@ -278,7 +276,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// tellTraces prints the notes about the traces that s replays, and the requests after the end of the run.
+// tellTraces prints the notes of the traces that s replays, and counts requests after the end of the run.
 func tellTraces(out io.Writer, s sim.Scenario) {
 	s = s.Defaults()
 	loads := []*sim.Workload{&s.Workload}

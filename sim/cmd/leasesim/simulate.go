@@ -51,7 +51,7 @@ func compareCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// defaultRivals leaves s those of its algorithms that can take part, or gives it all that can.
+// defaultRivals sets s.Rivals to the algorithms in s.Rivals, or all if empty, that can take part in s.
 func defaultRivals(f *shared, s *sim.Scenario) error {
 	names := s.Rivals
 	if s.Rivals = nil; len(names) == 0 {
@@ -60,8 +60,8 @@ func defaultRivals(f *shared, s *sim.Scenario) error {
 	return addRivals(f, s, names, false)
 }
 
-// addRivals adds the algorithms that can take part in s. That another cannot is an error where all
-// are asked for, else it is said. One key is enough to see whether it can.
+// addRivals adds each named algorithm that can take part in s. It returns an error for any other algorithm if
+// all is set, and else prints a note. A fleet with one key shows whether an algorithm can take part.
 func addRivals(f *shared, s *sim.Scenario, names []string, all bool) error {
 	full := s.Defaults()
 	fleet := rival.Fleet{Limits: full.Limits, Keys: 1}
@@ -74,7 +74,7 @@ func addRivals(f *shared, s *sim.Scenario, names []string, all bool) error {
 		switch {
 		case all && slices.Contains(s.Rivals, name):
 			return fmt.Errorf("%w: --rivals: %s is listed twice", errUsage, name)
-		case err == nil, !all && !errors.Is(err, rival.ErrLimit): // Validate says what else is wrong
+		case err == nil, !all && !errors.Is(err, rival.ErrLimit): // Validate reports other faults
 			s.Rivals = append(s.Rivals, name)
 		case all:
 			return fmt.Errorf("%w: --rivals: %w", errUsage, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Exit statuses, as docs/simulator.md lists them.
+// exitOK and the constants below are exit statuses, listed in docs/simulator.md.
 const (
 	exitOK          = 0
 	exitFailed      = 1
@@ -21,21 +21,21 @@ const (
 	exitExceeded    = 3
 	exitInfeasible  = 4
 	exitUndecided   = 5
-	exitInterrupted = 130 // as a shell says of a program that Ctrl-C ended
+	exitInterrupted = 130 // the status that a shell reports for a program ended by Ctrl-C
 )
 
 var (
-	// errExceeded: the run worked and found the bound exceeded.
+	// errExceeded means that the run worked and found the bound exceeded.
 	errExceeded = errors.New("leasesim: the bound was exceeded")
-	// errDisagree: compare --live worked and found a difference.
+	// errDisagree means that compare --live worked and found a difference.
 	errDisagree = errors.New("leasesim: the simulation and the real fleet disagree")
-	// errBusy: compare --live found a difference on a machine that was too busy to compare.
+	// errBusy means that compare --live found a difference on a machine that was too busy to compare.
 	errBusy = errors.New("leasesim: the simulation and the real fleet disagree, and this machine was overloaded")
-	// errUsage is wrapped by what is wrong with a command line.
+	// errUsage is wrapped by errors about the command line.
 	errUsage = errors.New("leasesim")
 )
 
-// statuses says which error ends the command with which status; the first that fits counts.
+// statuses maps errors to exit statuses. The first error in statuses that matches decides.
 var statuses = []struct {
 	err    error
 	status int
@@ -54,11 +54,11 @@ var statuses = []struct {
 	{search.ErrNotMet, exitExceeded},
 }
 
-// shownText returns the text of an error for a terminal: without control characters, which a server, a
-// file or a key may have put there, and no longer than a screen.
+// shownText returns the text of an error for a terminal, without control characters and no longer than a
+// screen. A server, a file or a key may have put control characters into the text.
 func shownText(text string) string { return safetext.Text(text, 4000, "\n") }
 
-// statusOf is the exit status of an error.
+// statusOf returns the exit status of an error.
 func statusOf(err error) int {
 	for _, s := range statuses {
 		if errors.Is(err, s.err) {
@@ -68,16 +68,16 @@ func statusOf(err error) int {
 	return exitFailed
 }
 
-// ourNames are the names of our packages in front of an error, with what the error is in general,
-// where something particular follows.
+// ourNames matches a name of one of our packages before the text of an error. The match includes a general
+// part such as "invalid scenario: ", because details follow.
 var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|lease|hybrid|redisbucket): ` +
 	`(?:invalid (?:scenario|limit|quantity|trace|policy|config|configuration): )?`)
 
-// moved is the answer of a node of a cluster for a key that another node has.
+// moved matches the error of a cluster's node for a key that another node has.
 var moved = regexp.MustCompile(`\bMOVED \d+ `)
 
-// prefixed writes an error for readers that do not know our packages. It begins with the name of the
-// program, or with the file that is wrong.
+// prefixed formats an error for readers who do not know our packages. The text begins with the name of the
+// program or of the invalid file.
 func prefixed(err error) string {
 	s := err.Error()
 	for ourNames.MatchString(s) {
@@ -94,7 +94,7 @@ func prefixed(err error) string {
 	return "leasesim: " + s
 }
 
-// faults collects what is wrong with a command line.
+// faults collects the errors of a command line.
 type faults []error
 
 func (f *faults) addf(wrong bool, format string, args ...any) {

@@ -16,7 +16,7 @@ func uiCommand() *cobra.Command {
 	c := command("ui", func(c *cobra.Command) error {
 		err := ui.Serve(c.Context(), int(port), func(url string) {
 			fmt.Fprintln(c.OutOrStdout(), url)
-			fmt.Fprintln(c.ErrOrStderr(), "Ctrl-C ends it.")
+			fmt.Fprintln(c.ErrOrStderr(), "Ctrl-C stops the server.")
 			if window {
 				browse(url)
 			}
@@ -31,7 +31,7 @@ func uiCommand() *cobra.Command {
 	return c
 }
 
-// browse opens a page in the user's browser, where there is one. The address is printed, too.
+// browse opens url in the user's browser, if there is one. The command also prints url.
 func browse(url string) {
 	name, args := "xdg-open", []string{url}
 	switch runtime.GOOS {
@@ -41,6 +41,6 @@ func browse(url string) {
 		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", url}
 	}
 	if c := exec.Command(name, args...); c.Start() == nil {
-		go c.Wait() //nolint:errcheck // a browser that fails shows it
+		go c.Wait() //nolint:errcheck // a browser shows its own errors
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// interval encloses a number of nanoseconds. The zero interval encloses nothing.
+// interval is a range of nanoseconds that encloses an unknown value. The zero interval encloses none.
 type interval struct{ from, to int64 }
 
-// compareClocks asks each node for its time, and widens ahead to enclose the lead of that clock over
-// stamps.Now. Only a calendar goes by the server's clock.
+// compareClocks asks each node for its time, and widens ahead to enclose the lead of the node's clock over
+// stamps.Now. Only a calendar limit needs the lead, because other limits ignore the server's clock.
 func (v *server) compareClocks(ctx context.Context, limit lease.Limit, ahead *interval) error {
 	if limit.Kind != lease.KindCalendar {
 		return nil
@@ -31,7 +31,7 @@ func (v *server) compareClocks(ctx context.Context, limit lease.Limit, ahead *in
 		least, most := int64(math.MinInt64), int64(math.MaxInt64)
 		for range 10 {
 			before := stamps.Now()
-			at, err := rdb.Time(ctx).Result() // in microseconds, rounded down
+			at, err := rdb.Time(ctx).Result() // Redis rounds down to microseconds
 			if err != nil {
 				return err
 			}
@@ -52,10 +52,10 @@ func (v *server) compareClocks(ctx context.Context, limit lease.Limit, ahead *in
 	return nil
 }
 
-// asks has the requests for one key, in the order of the processes.
+// asks has the requests for one key, ordered by process.
 type asks struct{ admitted, denied []audit.Span }
 
-// read adds the requests in the file of a process to those of each key, and returns the admitted tokens.
+// read appends the requests in a process's file to asked, by key, and returns the admitted tokens.
 func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64, err error) {
 	slot := 0
 	one := func(key int, n int64) {
@@ -66,7 +66,7 @@ func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64,
 		case ok && span.Before > 0:
 			a.admitted = append(a.admitted, span)
 			admitted += n
-		case ok: // see child.ask
+		case ok: // a denial has a negative start time, see child.ask
 			span.Before = -span.Before
 			a.denied = append(a.denied, span)
 		}
@@ -88,7 +88,8 @@ func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64,
 	return admitted, err
 }
 
-// worstOf finds the window with the largest excess over the bound of a key, or else the least distance to it.
+// worstOf finds the window with the largest excess over the bound of a key, or the least distance to that
+// bound.
 func worstOf(bound audit.Bound, asked []asks, ahead interval) (worst audit.Window, err error) {
 	for key, a := range asked {
 		shifted := make([]audit.Span, len(a.admitted))
@@ -108,16 +109,16 @@ func worstOf(bound audit.Bound, asked []asks, ahead interval) (worst audit.Windo
 	return worst, nil
 }
 
-// Central has the tokens that one exact limiter of the same kind would have admitted for the same requests: a
-// token bucket, a log of all admissions, or a counter of the period.
+// Central has the tokens that one exact limiter of the same kind would have admitted for the same requests.
+// The limiter is a token bucket, a log of all admissions, or a counter of the period.
 type Central struct {
 	Limiter  string  `json:"limiter"`
 	Admitted int64   `json:"admitted"`
-	Part     float64 `json:"part"` // admitted by the fleet / Admitted
+	Part     float64 `json:"part"` // tokens admitted by the fleet, divided by Admitted
 }
 
-// central replays the requests for each key in order of time. admitted is the number of tokens that the fleet
-// admitted. It returns nil without a request.
+// central replays the requests for each key in the order of time. admitted is the number of tokens that the
+// fleet admitted. central returns nil if there are no requests.
 func central(limit lease.Limit, asked []asks, admitted int64, ahead interval) (*Central, error) {
 	words := map[lease.Kind]string{
 		lease.KindBucket: "token bucket", lease.KindSliding: "sliding log",
@@ -132,7 +133,7 @@ func central(limit lease.Limit, asked []asks, admitted int64, ahead interval) (*
 		all := slices.Concat(a.admitted, a.denied)
 		slices.SortFunc(all, func(a, b audit.Span) int { return cmp.Compare(a.Before, b.Before) })
 		requests += len(all)
-		for _, s := range all { // by the server's clock, in microseconds
+		for _, s := range all { // times by the server's clock, in microseconds
 			if limiter.Take((s.Before+ahead.from)/1000, s.N) {
 				c.Admitted += s.N
 			}

@@ -9,10 +9,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// Calibrate makes about 2,000 requests to the Redis at address, each for another key and so with a lease
-// call, under the limits and the policy of s. It returns s with the measured round trips, and with the
-// script's time if the server tells it (INFO commandstats, which counts all scripts together). The keys
-// expire by themselves.
+// Calibrate makes about 2,000 requests to the Redis at address, under the limits and the policy of s. Each
+// request is for another key and makes a lease call. Calibrate returns s with the measured round trips, and
+// with the script's time if the server reports it (INFO commandstats, which adds up all scripts). The keys
+// expire.
 func Calibrate(ctx context.Context, address string, s sim.Scenario) (sim.Scenario, Report, error) {
 	full := s.Defaults()
 	r, err := Run(ctx, Options{Redis: address, Key: NewKey(), Scenario: sim.Scenario{
@@ -31,7 +31,7 @@ func Calibrate(ctx context.Context, address string, s sim.Scenario) (sim.Scenari
 	}
 	inServer := full.Redis.ServiceTime.P + full.Redis.ExchangeTime.P + full.Redis.WakeTime.P
 	s.Network.RoundTrip = linkOf(r.RoundTripNs, time.Duration(inServer))
-	for _, x := range []*float64{&s.Network.RoundTrip.P, &s.Network.RoundTrip.Q} { // microseconds are enough
+	for _, x := range []*float64{&s.Network.RoundTrip.P, &s.Network.RoundTrip.Q} { // round to microseconds
 		*x = float64(time.Duration(*x).Round(time.Microsecond))
 	}
 	return s, r, nil

@@ -21,27 +21,27 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// childVariable is set in the environment of a child.
+// childVariable is an environment variable that marks a process as a child.
 const childVariable = "LEASESIM_LIVE_CHILD"
 
-// The lines that a child writes when it can begin, and reads then: with the time of the beginning.
+// A child writes readyLine when it can begin, and then reads startLine: the start time in Unix nanoseconds.
 const (
 	readyLine = "ready\n"
 	startLine = "start %d\n"
 )
 
-// orders has the parent's orders to one child, its first line of input.
+// orders has the parent's orders to one child, which reads them as its first line of input.
 type orders struct {
 	Options
 	Index int
-	Path  string             // of its stamps file
-	Trace []sim.TraceRequest // the child's part of a recorded load
+	Path  string             // path of the child's stamps file
+	Trace []sim.TraceRequest // the child's share of a recorded load
 }
 
 // config returns the configuration that the child gives to hybrid.New.
 func (o orders) config() hybrid.Config {
 	cfg := o.Options.config()
-	cfg.Logger = slog.New(slog.DiscardHandler) // the parent reports
+	cfg.Logger = slog.New(slog.DiscardHandler) // only the parent reports
 	cfg.Policy.Weight = o.weights()[o.Index]
 	return cfg
 }
@@ -49,22 +49,23 @@ func (o orders) config() hybrid.Config {
 // child is one process of the fleet.
 type child struct {
 	orders
-	file    *stamps.File // the requests
+	file    *stamps.File // records of the requests
 	took    *latencies
 	limiter *hybrid.Limiter
 
 	ended  chan struct{} // closed when the parent ends the load
-	askers atomic.Int64  // goroutines that make requests
-	tried  atomic.Int64  // requests of an adversary
+	askers atomic.Int64  // number of goroutines that make requests
+	tried  atomic.Int64  // number of requests of an adversary
 }
 
-// Child runs the process as one of the fleet if it was started as one, and then exits; otherwise it
-// returns at once. Call it first thing in main, and in the TestMain of a test that calls Run.
+// Child runs a child's load and exits, if Run has started this process as a child; otherwise Child returns at
+// once. Call Child first in main, and in the TestMain of a test that calls Run.
 func Child() {
 	if os.Getenv(childVariable) == "" {
 		return
 	}
-	// A terminal sends it to all; the parent says when to end. Windows ends a process that only ignores it.
+	// The parent ends a child, even after Ctrl-C. Windows would end a process that uses signal.Ignore
+	// instead.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	if err := runChild(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "leasesim: process of the fleet:", err)
@@ -73,8 +74,8 @@ func Child() {
 	os.Exit(0)
 }
 
-// runChild reports that it is ready, begins at the start time that it reads, and writes its latencies at the
-// end.
+// runChild reports that the child is ready, starts the load at the start time, and writes its latencies at
+// the end.
 func runChild(in io.Reader, out io.Writer) error {
 	c := &child{took: newLatencies(), ended: make(chan struct{})}
 	parent := bufio.NewReader(in)
@@ -100,7 +101,7 @@ func runChild(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The parent has reached the server. If this process was stopped meanwhile, try once more.
+	// The parent has reached the server: a failed Ping may come from a stop of this process, so try again.
 	if store.Ping(context.Background()) != nil {
 		err = store.Ping(context.Background())
 	}
@@ -111,7 +112,7 @@ func runChild(in io.Reader, out io.Writer) error {
 	adversary := c.Scenario.Workload.Kind == sim.Adversary
 	if adversary {
 		cfg.InstanceID = hook.BeforeReport(func(string) {
-			for c.try() { // spend all held tokens
+			for c.try() { // the loop spends all held tokens
 			}
 		})
 	}
@@ -123,10 +124,10 @@ func runChild(in io.Reader, out io.Writer) error {
 	fmt.Fprint(out, readyLine)
 	var at int64
 	if _, err := fmt.Fscanf(parent, startLine, &at); err != nil {
-		return fmt.Errorf("told no start: %w", err)
+		return fmt.Errorf("cannot read the start time: %w", err)
 	}
 	go func() {
-		_, _ = parent.ReadByte() // until the parent closes it, or has gone
+		_, _ = parent.ReadByte() // returns when the parent closes the pipe or ends
 		close(c.ended)
 	}()
 	if began := time.Unix(0, at); !adversary {
@@ -146,10 +147,10 @@ func runChild(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(c.took.snapshots()) // the last word: what follows is the exit alone
+	return json.NewEncoder(out).Encode(c.took.snapshots()) // last output: only the exit follows
 }
 
-// counting counts and times the round trips of a child, as it sees them.
+// counting is a Store that counts and times a child's round trips.
 type counting struct {
 	lease.Store
 	c *child

@@ -8,13 +8,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// serviceAssumed is how long a lease call takes a real Redis (docs/figures.md). It stands in for a
-// server that does not say.
+// serviceAssumed is the time of a lease call in a real Redis (docs/figures.md). serviceAssumed replaces the
+// service time of a server that does not report one.
 const serviceAssumed = 16 * time.Microsecond
 
-// Simulated returns s with the round trips and the service time of a real run, as input of the simulation.
-// They must come from the compared run, because a machine that is busy with a burst of all processes answers
-// ten times as slowly as an idle one.
+// Simulated returns s with the round trips and the service time of a real run, as input of a simulation. The
+// times must come from the compared run, because a machine that is busy with a burst of all processes answers
+// ten times as slowly as an idle machine.
 func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	service := time.Duration(real.ServiceTimeNs)
 	if service == 0 {
@@ -23,33 +23,33 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	s.Network.RoundTrip = linkOf(real.RoundTripNs, service)
 	s.Groups = slices.Clone(s.Groups)
 	for i := range s.Groups {
-		s.Groups[i].RoundTrip = sim.DurationDist{} // real processes are on one machine
+		s.Groups[i].RoundTrip = sim.DurationDist{} // all real processes are on one machine
 	}
 	s.Redis.ServiceTime = sim.Constantly(service)
-	s.Redis.ExchangeTime, s.Redis.WakeTime = sim.Constantly(0), sim.Constantly(0) // the round trips have them
+	s.Redis.ExchangeTime, s.Redis.WakeTime = sim.Constantly(0), sim.Constantly(0) // the round trips include these
 	return s
 }
 
-// The allowed distances between a real fleet and the simulated ones. The range of the replications covers the
-// seeds. A tolerance covers facts that the simulator does not know: other load on the machine, and the
-// precision of timers. help/compare.txt has the reason of each.
+// offeredWithin and the constants below are the allowed distances between a real fleet and simulated fleets.
+// The range of the replications covers seeds. A tolerance covers facts that the simulator does not know:
+// other load on the machine, and the precision of timers. help/compare.txt has the reason for each tolerance.
 const (
 	offeredWithin  = 0.01
-	admittedWithin = 0.01 // on two cores of which others used half it was 0.04 % of a steady load
-	callsWithin    = 0.05 // on the same machine 1 % more to 3 % less
-	// timerGrain is the most delay of a timer in an idle Go program on Linux. A call by a timer is late by
-	// that much, and so are the calls after it.
+	admittedWithin = 0.01 // 0.04 % was measured of a steady load on two half-busy cores
+	callsWithin    = 0.05 // 1 % more to 3 % fewer were measured on two half-busy cores
+	// timerGrain is the longest delay of a timer in an idle Go program on Linux. A call that a timer starts
+	// is late by up to timerGrain, and delays later calls by as much.
 	timerGrain = time.Millisecond
-	// callsMore is the number of extra calls per process: one gives back at the end, one is at the edge of
-	// the run.
+	// callsMore is the number of extra calls per process: one call gives back at the end, another may fall on
+	// the edge of the run.
 	callsMore = 2
 	// callsPerBurst is the number of calls per process and burst that a delay may save: at the beginning of a
-	// burst each call asks for 1.5 times the tokens of the one before.
+	// burst each call asks for 1.5 times the tokens of the previous call.
 	callsPerBurst = 1
 	jainWithin    = 0.005
 )
 
-// The names of the rows.
+// Offered and the constants below are the names of rows.
 const (
 	Offered  = "offered"
 	Admitted = "admitted"
@@ -58,21 +58,21 @@ const (
 	Exceeded = "bound_exceeded_by"
 )
 
-// Row compares one figure of the real fleet with the simulated ones.
+// Row compares one figure of the real fleet with the same figure of the simulated fleets.
 type Row struct {
 	Name      string  `json:"name"`
 	Simulated float64 `json:"simulated"` // mean over the replications
 	Least     float64 `json:"simulated_least"`
 	Most      float64 `json:"simulated_most"`
 	Real      float64 `json:"real"`
-	Low       float64 `json:"low"` // the least Real that agrees
+	Low       float64 `json:"low"` // least value of Real that agrees
 	High      float64 `json:"high"`
 	Tolerance string  `json:"tolerance"`
 	Agrees    bool    `json:"agrees"`
 }
 
-// tolerance is the allowed distance of a real figure from the simulated ones: the parts fewer and more of
-// them, and some in either direction.
+// tolerance is the allowed distance of a real figure from the simulated figures: the fraction fewer, the
+// fraction more, and an absolute distance some in either direction.
 type tolerance struct {
 	fewer, more, some float64
 	text              string
@@ -83,7 +83,7 @@ type tolerance struct {
 func Compare(o Options, simulated sim.Report, real Report) []Row {
 	seconds, processes := o.Scenario.Duration.Seconds(), float64(len(o.weights()))
 	bursts, largest := o.bursts()
-	offered := tolerance{offeredWithin, offeredWithin, largest, percent(offeredWithin)} // the last may be late
+	offered := tolerance{offeredWithin, offeredWithin, largest, percent(offeredWithin)} // a request may be late
 	admitted := tolerance{admittedWithin, admittedWithin, largest, percent(admittedWithin)}
 	jain := tolerance{some: jainWithin, text: fmt.Sprint(jainWithin)}
 	rows := []Row{
@@ -93,11 +93,11 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 		jain.row(Jain, simulated.Jain, 1, real.Jain),
 		tolerance{text: "none"}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
 	}
-	rows[3].High = min(rows[3].High, 1) // as Jain's index cannot be more
+	rows[3].High = min(rows[3].High, 1) // Jain's index is at most 1
 	kind := o.Scenario.Workload.Kind
 	if len(o.Scenario.Groups) > 1 || o.Scenario.Keys.Count > 1 || o.faults() != (faults{}) ||
 		kind != sim.Constant && kind != sim.Sync {
-		rows = slices.Delete(rows, 3, 4) // the simulator's is of the most popular key, over time
+		rows = slices.Delete(rows, 3, 4) // the simulator has Jain's index of the most popular key, over time
 	}
 	return rows
 }
@@ -116,9 +116,9 @@ func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 	}
 }
 
-// calls returns the tolerance of one process's calls per second.
+// calls returns the tolerance for the calls per second of one process.
 func (o Options) calls(bursts int) tolerance {
-	shortest := o.leased().Target / 2 // between two calls of a process: the bucket asks for as much
+	shortest := o.leased().Target / 2 // shortest time between two calls of a process, as the bucket asks
 	late := float64(timerGrain) / float64(shortest+timerGrain)
 	t := tolerance{fewer: callsWithin + late, more: callsWithin, some: callsMore}
 	t.text = fmt.Sprintf("-%s, +%s", percent(t.fewer), percent(t.more))
@@ -132,7 +132,7 @@ func (o Options) calls(bursts int) tolerance {
 
 // bursts counts the requests that follow a gap of a Target or more, and returns the largest cost.
 func (o Options) bursts() (n int, largest float64) {
-	requests, _ := sim.Requests(o.Scenario, -1) // FromScenario has looked at them
+	requests, _ := sim.Requests(o.Scenario, -1) // FromScenario has checked for errors
 	target, last := o.leased().Target, time.Duration(-1)
 	for q := range requests {
 		if last >= 0 && q.At-last >= target {

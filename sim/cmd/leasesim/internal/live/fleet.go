@@ -1,10 +1,10 @@
 // Package live runs a fleet of real processes against one Redis and audits every admission.
 //
 // The parent (Run) executes its own binary again once per process. A child (Child) imports hybrid like any
-// service, offers load, and stamps each request before and after the call into a file shared with the parent,
-// which survives a kill. The parent then finds the worst window, and replays all requests through a central
-// limiter. A scenario describes the load, and each child draws its own requests as the simulator does.
-// FromScenario, Simulated and Compare compare such a run with a simulation of the same scenario.
+// service, offers load, and stamps each request before and after the call into a file shared with the parent.
+// The file survives a kill of the child. The parent finds the worst window, and replays all requests through
+// a central limiter. A scenario describes the load, and each child draws its requests as the simulator does.
+// FromScenario, Simulated and Compare compare a run with a simulation.
 package live
 
 import (
@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// progressEvery is how often Run reports progress.
+	// progressEvery is the time between two progress reports of Run.
 	progressEvery = 200 * time.Millisecond
-	// grace is how much longer than its load a process may run. It detects a process that hangs, and leaves
-	// time on a starved machine.
+	// grace is the time that a process may run after the end of its load. grace detects a process that hangs,
+	// and is long enough for a starved machine.
 	grace = time.Minute
 	// startDelay is the time between announcing the load and its start, so that all processes begin at once.
 	startDelay = 100 * time.Millisecond
 )
 
-// Run starts the fleet, waits for it, and audits it. progress, if not nil, gets a line now and then.
-// When ctx ends, the load ends too. The report then covers the time until that, and the error is the cause.
+// Run starts the fleet, waits for its end, and audits it. progress, if not nil, regularly gets a line. When
+// ctx ends, the load ends too: the report covers the time before, and the error is the cause of ctx.
 func Run(ctx context.Context, o Options, progress func(string)) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
@@ -84,7 +84,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err := redis.compareClocks(ctx, o.limit(), &ahead); err != nil {
 		return Report{}, err
 	}
-	before, _ := redis.served(ctx) // zero if the server does not tell
+	before, _ := redis.served(ctx) // zero if the server does not report it
 	began := time.Now().Add(startDelay)
 	for i, p := range fleet {
 		if _, err := fmt.Fprintf(p.in, startLine, began.UnixNano()); err != nil {
@@ -111,8 +111,8 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	return report, cmp.Or(err, interrupted)
 }
 
-// watch waits for all processes to end, and kills and stops processes and hangs the server as the options
-// say. When interrupted is closed, it ends the load of all of them.
+// watch waits for all processes to end. watch kills and stops processes and hangs the server as the options
+// demand. When interrupted is closed, watch ends the load of all processes.
 func watch(
 	interrupted <-chan struct{}, o Options, began time.Time, fleet []*process, hang func(time.Duration) error,
 	progress func(string),

@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// step is the shortest pause between two requests: a timer is no more precise than about a millisecond.
+	// step is the shortest pause between two requests: timers are precise to about a millisecond.
 	step = time.Millisecond
 	// lateMost is how long after the end of its load a process still makes late requests.
 	lateMost = time.Second
-	// askersMost is the most requests of a process that wait at a time, as in a server. The others wait for
-	// an answer first. Otherwise a burst on a busy processor would keep it busy with waiting goroutines.
+	// askersMost is the most requests of a process that wait at the same time, as in a server. Other requests
+	// wait for an answer first, because a burst on a busy processor would keep it busy with waiting
+	// goroutines.
 	askersMost = 1000
 )
 
 // question is one request of a process.
 type question struct {
-	slot int // of the file
+	slot int // slot of the request in the file
 	key  *hybrid.Key
 	n    int64
 }
@@ -37,7 +38,7 @@ func (c *child) play(began time.Time) error {
 	if err != nil {
 		return err
 	}
-	w := cmp.Or(c.Scenario.Groups[0].Workload, &c.Scenario.Workload) // all groups ask alike
+	w := cmp.Or(c.Scenario.Groups[0].Workload, &c.Scenario.Workload) // all groups have the same workload
 	verb := func(k *hybrid.Key, n int64) bool {
 		if n == 1 {
 			return k.Allow()
@@ -88,7 +89,7 @@ func (c *child) keyName(key int) string {
 	return c.Key + "-" + strconv.Itoa(key)
 }
 
-// sleep waits for d, and reports whether the load goes on.
+// sleep waits for d, and returns false if the load has ended.
 func (c *child) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -98,8 +99,8 @@ func (c *child) sleep(d time.Duration) bool {
 	}
 }
 
-// crowd makes the requests of users at once. Each goroutine starts the next one before its own request, up to
-// askersMost, so that a request that waits for a lease call does not delay the others.
+// crowd makes all requests at once. Each goroutine starts the next goroutine before its own request, up to
+// askersMost, so that a request that waits for a lease call does not delay other requests.
 func (c *child) crowd(wg *sync.WaitGroup, all []question, verb func(*hybrid.Key, int64) bool) {
 	if len(all) == 0 {
 		return
@@ -118,8 +119,8 @@ func (c *child) crowd(wg *sync.WaitGroup, all []question, verb func(*hybrid.Key,
 	wg.Go(asker)
 }
 
-// ask makes one request and records it. An admission counts once it is in the file. A denial has a negative
-// start time there.
+// ask makes one request and records it. An admission counts once the file has it. A denial has a negative
+// start time in the file.
 func (c *child) ask(q question, verb func(*hybrid.Key, int64) bool) bool {
 	before, began := stamps.Now(), stopwatch()
 	ok := verb(q.key, q.n)
@@ -134,8 +135,8 @@ func (c *child) ask(q question, verb func(*hybrid.Key, int64) bool) bool {
 	return ok
 }
 
-// attack asks just often enough to renew its lease. hook.BeforeReport spends the held tokens. For a window
-// limit, all processes together also ask for the whole limit just before and just after each end of a window.
+// attack makes just enough requests to renew its lease; hook.BeforeReport spends the held tokens. For a
+// window limit, all processes together request the whole limit just before and after each end of a window.
 func (c *child) attack(began time.Time) {
 	limit, target := c.limit(), c.leased().Target
 	share := limit.Tokens/int64(len(c.weights())*workers) + 1
@@ -157,14 +158,14 @@ func (c *child) attack(began time.Time) {
 	wg.Wait()
 }
 
-// try makes a request of an adversary, which never waits.
+// try makes one request of an adversary, which never waits.
 func (c *child) try() bool {
 	q := question{int(c.tried.Add(1)) - 1, c.limiter.Key(c.Key), 1}
 	return c.ask(q, func(k *hybrid.Key, _ int64) bool { return k.TryAllow() })
 }
 
-// turn counts the moments half a target before and after each end of a window or period. A token bucket has
-// none.
+// turn counts the moments half a Target before and after each end of a window or period. A token bucket has
+// no such moments.
 func turn(limit lease.Limit, began, now time.Time, target time.Duration) int64 {
 	if !limit.Windowed() {
 		return 0

@@ -20,13 +20,13 @@ import (
 // Options describes a run.
 type Options struct {
 	// Scenario has the limit, the policy, the processes, their load, and the faults that FromScenario allows.
-	// A sim.Adversary keeps all that it can get, and spends it just before each report.
+	// A sim.Adversary keeps all tokens that it can get, and spends them just before each report.
 	Scenario sim.Scenario
-	Redis    string // host:port or a URL, see newClient; empty: an embedded one
+	Redis    string // host:port or a URL, see newClient; empty means an embedded Redis
 	Key      string // the key, or with several keys the prefix of their names
 }
 
-// The bounds of a run. It records each request: 16 bytes in a sparse file, and more for the audit.
+// processesMost and requestsMost bound a run: a request takes 16 bytes of a sparse file, more in the audit.
 const (
 	processesMost = 256
 	requestsMost  = 100_000_000
@@ -40,7 +40,7 @@ var errScenario = fmt.Errorf("%w: live cannot run this scenario", ErrUsage)
 // NewKey returns a random key.
 func NewKey() string { return "leasesim-" + strings.ToLower(rand.Text()) }
 
-// Validate reports every violation, with the path of the scenario's field.
+// Validate returns every violation, with the path of the scenario's field.
 func (o Options) Validate() error {
 	bad := violation.List{Kind: ErrUsage}
 	bad.Adopt(o.Scenario.Validate(), violation.Under(""))
@@ -79,17 +79,17 @@ func (o Options) Validate() error {
 	return bad.Err()
 }
 
-// FromScenario returns the run of a scenario, with a new key and without a Redis. A field that real processes
-// cannot repeat gets its default and a note. A run ignores the name, the description, the replications, the
-// rivals, and the fields that it measures: network.round_trip and the times of redis. The error wraps
-// ErrUsage if real processes cannot offer the load or keep the limit, or if a requested comparison with a
-// simulation is impossible.
+// FromScenario returns the run of a scenario, with a new key and without a Redis. If real processes cannot
+// repeat a field, the field gets its default and a note. A run ignores the name, the description, the
+// replications, the rivals, and the fields that it measures: network.round_trip and the times of redis. The
+// error wraps ErrUsage if real processes cannot offer the load or keep the limit, or cannot be compared with
+// a simulation as requested.
 func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err error) {
 	o = Options{Scenario: s, Key: NewKey()}
 	s = s.Defaults()
 	bad := violation.List{Kind: errScenario}
 	if len(s.Limits) != 1 || compared && s.Limits[0].Kind == lease.KindCalendar {
-		bad.Add("limits", nil, "is %v, must be one limit, and to be compared not a calendar: the run begins at "+
+		bad.Add("limits", nil, "is %v, must be one limit, and for a comparison not a calendar: the run begins at "+
 			"a random time of its period", s.Limits)
 	}
 	ownLoad := func(g sim.Group) bool { return g.Workload != nil }
@@ -108,7 +108,7 @@ func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err
 }
 
 // playable returns o.Scenario with the defaults of all fields that live ignores or does not support. A new
-// field of a scenario is unsupported until it is added here.
+// field of a scenario is unsupported until playable copies it.
 func (o Options) playable() sim.Scenario {
 	s, f := o.Scenario.Defaults(), o.faults()
 	p := s.Policy
@@ -142,7 +142,7 @@ func (o Options) playable() sim.Scenario {
 	return own
 }
 
-// offered returns w with the defaults of the fields that describe how requests are made, except a plain wait.
+// offered returns w with a default for each field that describes how requests are made, except for VerbWait.
 func offered(w sim.Workload) sim.Workload {
 	if w.Verb != sim.VerbWait {
 		w.Verb = ""
@@ -154,9 +154,9 @@ func offered(w sim.Workload) sim.Workload {
 
 // faults has the times of the faults of a run; 0 means never.
 type faults struct {
-	kill          time.Duration // the last process gets a kill -9
-	stop, stopFor time.Duration // the first process is stopped
-	hang, hangFor time.Duration // the server answers nothing
+	kill          time.Duration // time when the last process gets a kill -9
+	stop, stopFor time.Duration // time and length of a stop of the first process
+	hang, hangFor time.Duration // time and length of a hang of the server
 }
 
 // faults returns the scenario's faults that a run can repeat.
@@ -183,15 +183,14 @@ func (o Options) weights() (all []int64) {
 	return all
 }
 
-// config returns the configuration of every process except the weight. It sets FallbackDeny, for which the
-// bound is promised.
+// config returns the configuration of every process, without the weight. config sets FallbackDeny, because
+// the bound is promised only with FallbackDeny.
 func (o Options) config() hybrid.Config {
 	c := hybrid.Config{Limits: o.Scenario.Limits, Policy: o.Scenario.Policy}
 	c.Policy.Fallback = hybrid.FallbackDeny
 	return c
 }
 
-// leased returns the lease configuration of the run.
 func (o Options) leased() lease.Config {
 	c := o.config()
 	return c.Policy.ConfigFor(c.Limits, 0, c.CallTimeout)
@@ -200,8 +199,8 @@ func (o Options) leased() lease.Config {
 // limit returns the only limit of the run.
 func (o Options) limit() lease.Limit { return o.Scenario.Limits[0] }
 
-// entitlement returns the most tokens that the limit can give all keys in d: those of all windows in d, and
-// for a calendar of one more, as a run may begin and end within a period.
+// entitlement returns the most tokens that the limit can give all keys in d. A window limit counts all
+// windows in d, and a calendar one more, because a run may begin and end within a period.
 func (o Options) entitlement(d time.Duration) float64 {
 	l := o.limit()
 	most := float64(l.Capacity()) + l.Rate()*d.Seconds()
@@ -236,7 +235,7 @@ func (o Options) capacity(process int) (n int, err error) {
 	return n + 1, err
 }
 
-// capacityOfAdversary returns several times the most admissions of one adversary, and its pauses.
+// capacityOfAdversary returns several times the number of admissions and pauses of one adversary.
 func (o Options) capacityOfAdversary() int {
 	pauses := float64(o.Scenario.Duration) / float64(o.leased().Target/4+1)
 	return int(10*o.entitlement(o.Scenario.Duration+2*time.Second)+4*workers*pauses) + 4096

@@ -69,7 +69,7 @@ func TestFieldsThatLiveLacksAreNotedOrRefused(t *testing.T) {
 	// Without a limit and a load that real processes can play, there is no run.
 	for set, want := range map[string]string{
 		"limits=[100/s, 1000/m]":                 "limits is [100/s 1000/m], must be one limit",
-		"limits=[100 each 1h]":                   "must be one limit, and to be compared not a calendar",
+		"limits=[100 each 1h]":                   "must be one limit, and for a comparison not a calendar",
 		"workload={kind: adversary}":             "workload.kind is adversary, must be one whose requests do not depend",
 		"groups[0].workload={kind: closed}":      "workload.kind is closed, must be one whose requests do not depend",
 		"groups[0].count=257":                    "groups[0].count is 257, must be 1 to 256",

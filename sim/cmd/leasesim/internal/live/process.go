@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 )
 
-// The fates of a process while it runs.
+// fateKilled and fateStopped are the fates of a process while it runs.
 const (
 	fateKilled  = "killed"
 	fateStopped = "stopped"
@@ -24,16 +24,16 @@ const (
 // process is one child as the parent sees it.
 type process struct {
 	cmd       *exec.Cmd
-	in        io.WriteCloser           // closing it ends the load
-	file      *stamps.File             // its requests
-	fate      string                   // killed or stopped, or ""
-	ready     chan error               // once, when it can begin
-	exited    chan error               // once, when it has ended, and then closed
-	latencies []*hdrhistogram.Snapshot // nil for a killed process
+	in        io.WriteCloser           // closing the pipe ends the load
+	file      *stamps.File             // records of the requests
+	fate      string                   // fateKilled, fateStopped or empty
+	ready     chan error               // gets a value once, when the process can begin
+	exited    chan error               // gets a value once, when the process has ended, and is closed
+	latencies []*hdrhistogram.Snapshot // set before exited; nil for a killed process
 }
 
-// start creates the file and starts the process, which waits for its start time and ends with ctx. The caller
-// closes the file.
+// start creates the file and starts the process. The process waits for its start time, and ends with ctx. The
+// caller closes the file.
 func start(ctx context.Context, o orders) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -67,13 +67,13 @@ func start(ctx context.Context, o orders) (*process, error) {
 	return p, nil
 }
 
-// follow tells the process its orders, and reads its output until it ends.
+// follow sends the process its orders, and reads its output until the process ends.
 func (p *process) follow(out io.Reader, orders []byte) {
-	_, _ = p.in.Write(orders) // an error shows in the answer
+	_, _ = p.in.Write(orders) // an error shows in the process's answer
 	r := bufio.NewReader(out)
 	line, err := r.ReadString('\n')
 	if err == nil && line != readyLine {
-		err = fmt.Errorf("it said %q", line)
+		err = fmt.Errorf("the first line of its output is %q", line)
 	}
 	p.ready <- err
 	if json.NewDecoder(r).Decode(&p.latencies) != nil {
@@ -86,8 +86,8 @@ func (p *process) follow(out io.Reader, orders []byte) {
 // lingerMax is how long a process may take to exit after its last output.
 const lingerMax = 5 * time.Second
 
-// wait waits for the process to exit, and kills it lingerMax after its last output: Go's race detector
-// sometimes hangs at exit (in racefini).
+// wait waits for the process to exit. wait kills the process lingerMax after the last output, because Go's
+// race detector sometimes hangs at exit (in racefini).
 func (p *process) wait() error {
 	if p.latencies == nil {
 		return p.cmd.Wait()
@@ -99,7 +99,7 @@ func (p *process) wait() error {
 	return nil
 }
 
-// end ends the load of the process. The process may be stopped, or have ended.
+// end ends the load of the process, even of a process that is stopped or has ended.
 func (p *process) end() error {
 	_ = p.in.Close()
 	return p.resume()
@@ -113,7 +113,7 @@ func (p *process) resume() error {
 	return p.signal(resumeSignal)
 }
 
-// signal sends a signal. A process that has ended ignores it.
+// signal sends a signal to the process. For a process that has ended, signal does nothing.
 func (p *process) signal(s os.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("leasesim: %v: %w", s, err)

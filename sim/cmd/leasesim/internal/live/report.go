@@ -11,7 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/report"
 )
 
-// Report holds the results of a run. Its JSON keys are part of the command's interface.
+// Report holds the results of a run. The JSON keys of Report are part of the command's interface.
 type Report struct {
 	Redis           string    `json:"redis"`
 	BoundExceededBy int64     `json:"bound_exceeded_by"`
@@ -22,12 +22,12 @@ type Report struct {
 	DecisionNs      Quantiles `json:"decision_ns"`
 	RoundTripNs     Quantiles `json:"round_trip_ns"`
 	LagNs           Quantiles `json:"lag_ns"` // delay of requests
-	// by that: the machine, so that nothing is proved
+	// Overloaded means that the machine delayed requests too long for the figures to prove anything.
 	Overloaded            bool      `json:"overloaded,omitempty"`
-	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, by the server; 0: unknown
+	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // call time by the server; 0 if unknown
 	Jain                  float64   `json:"jain"`
 	Processes             []Process `json:"processes"`
-	Central               *Central  `json:"central,omitempty"` // nil: the requests cannot be replayed
+	Central               *Central  `json:"central,omitempty"` // nil if the requests cannot be replayed
 	Shape                 string    `json:"shape"`
 	Limit                 string    `json:"limit"`
 	Overcommit            int64     `json:"overcommit"`
@@ -35,18 +35,18 @@ type Report struct {
 	TargetMs              float64   `json:"target_ms"`
 	TTLMs                 float64   `json:"ttl_ms"`
 	AdmittedOfEntitlement float64   `json:"admitted_of_entitlement"`
-	entitled              string    // what that is a part of
+	entitled              string    // description of the entitlement in AdmittedOfEntitlement
 }
 
-// Window is the worst of all windows: the one that came nearest to the bound, or went farthest beyond it.
+// Window is the worst of all windows: the window nearest to the bound, or farthest beyond the bound.
 type Window struct {
-	FromMs     float64 `json:"from_ms"` // since the first admission
+	FromMs     float64 `json:"from_ms"` // start in ms after the first admission
 	DurationMs float64 `json:"duration_ms"`
 	Admitted   int64   `json:"admitted"`
 	Bound      float64 `json:"bound"`
 }
 
-// Process is one process's part. Jain's index is over those that ran all the time.
+// Process is the share of one process in the run. Jain's index counts only processes that ran all the time.
 type Process struct {
 	Admitted   int64  `json:"admitted"`
 	Offered    int64  `json:"offered"`
@@ -54,7 +54,7 @@ type Process struct {
 	Fate       string `json:"fate,omitempty"` // "killed" or "stopped"
 }
 
-// summarise audits the files of all processes, of a run that lasted for a time.
+// summarise audits the files of all processes after a run of length lasted.
 func summarise(o Options, lasted time.Duration, redis string, fleet []*process, ahead interval) (Report, error) {
 	leased := o.leased()
 	r := Report{
@@ -64,7 +64,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process, 
 	}
 	asked := make([]asks, max(o.Scenario.Keys.Count, 1))
 	took := newLatencies()
-	var offered, admitted, weights []int64 // of those that ran all the time
+	var offered, admitted, weights []int64 // values of the processes that ran all the time
 	for i, p := range fleet {
 		one := Process{Offered: p.file.Offered().Load(), RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate}
 		var err error
@@ -76,7 +76,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process, 
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
 		if p.fate == fateStopped {
-			p.latencies = p.latencies[:min(lags, len(p.latencies))] // a stopped process answers late on purpose
+			p.latencies = p.latencies[:min(lags, len(p.latencies))] // the stop made the process late
 		}
 		took.merge(p.latencies)
 		if p.fate == "" {
@@ -88,7 +88,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process, 
 	if err != nil {
 		return r, err
 	}
-	if o.Scenario.Workload.Verb != sim.VerbWait { // a central limiter would have a line too
+	if o.Scenario.Workload.Verb != sim.VerbWait { // a central limiter would have waiting requests too
 		if r.Central, err = central(o.limit(), asked, r.Admitted, ahead); err != nil {
 			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
 		}

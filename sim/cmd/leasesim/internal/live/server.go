@@ -17,26 +17,26 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// ErrUsage is wrapped by the errors about what a caller asks for.
+// ErrUsage is wrapped by errors about the caller's options.
 var ErrUsage = errors.New("leasesim: bad usage")
 
-// embedded is the name of the Redis that a run starts where none is named.
+// embedded is the name of the Redis that a run starts if the caller names no Redis.
 const embedded = "embedded (miniredis)"
 
 // server is the Redis that a fleet shares.
 type server struct {
-	name string // for people
+	name string // name of the server for people
 	addr string // host:port, or a URL
 	rdb  redis.UniversalClient
 	stop func()
 }
 
-// connect checks the Redis at addr, or starts an embedded one where addr is empty. The caller stops it.
+// connect checks the Redis at addr, or starts an embedded one if addr is empty. The caller stops the server.
 func connect(ctx context.Context, addr string) (*server, error) {
 	if addr == "" {
 		if strconv.IntSize < 64 {
 			return nil, fmt.Errorf("%w: --redis is not set, must name a server in a 32-bit build: "+
-				"the embedded one converts the numbers that scripts return to int", ErrUsage)
+				"the embedded Redis converts the numbers that scripts return to int", ErrUsage)
 		}
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
@@ -63,7 +63,7 @@ func connect(ctx context.Context, addr string) (*server, error) {
 		v.stop()
 		return nil, fmt.Errorf("leasesim: Redis at %s does not answer: %w", v.name, err)
 	}
-	if info, err := rdb.InfoMap(ctx, "server").Result(); err == nil { // not every user may ask
+	if info, err := rdb.InfoMap(ctx, "server").Result(); err == nil { // not every user may run INFO
 		version := info["Server"]["redis_version"]
 		if valkey := info["Server"]["valkey_version"]; valkey != "" {
 			version = "Valkey " + valkey
@@ -73,8 +73,8 @@ func connect(ctx context.Context, addr string) (*server, error) {
 	return v, nil
 }
 
-// answerTime answers TIME, also to scripts, by wallClock. By a clock that moves in steps a bucket
-// would be refilled with a step's tokens too early, as seen from the clock of package stamps.
+// answerTime answers TIME by wallClock, also for scripts. With a clock that moves in steps, a bucket would
+// refill up to a step too early by the clock of package stamps.
 func answerTime(c *miniserver.Peer, cmd string, _ ...string) (done bool) {
 	if cmd != "TIME" {
 		return false
@@ -84,13 +84,14 @@ func answerTime(c *miniserver.Peer, cmd string, _ ...string) (done bool) {
 	return true
 }
 
-// served counts a server's calls of EVALSHA, the command of lease calls, and their time.
+// served counts a server's calls of EVALSHA, the command of lease calls, and the time of these calls.
 type served struct {
 	calls int64
 	time  time.Duration
 }
 
-// served asks every master. It returns zero if a server does not tell, such as the embedded one.
+// served adds up the counts of all masters. served returns zero if a server reports none, like the embedded
+// Redis.
 func (v *server) served(ctx context.Context) (all served, err error) {
 	var mu sync.Mutex
 	err = v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
@@ -119,7 +120,7 @@ func (v *server) masters(ctx context.Context, f func(context.Context, redis.Cmda
 	return f(ctx, v.rdb)
 }
 
-// hang stops every master for d. Calls that arrive meanwhile run afterwards.
+// hang stops every master for d. Calls that arrive during the hang run afterwards.
 func (v *server) hang(ctx context.Context, d time.Duration) error {
 	err := v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
 		return rdb.ClientPause(ctx, d).Err()
@@ -130,7 +131,7 @@ func (v *server) hang(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// since returns the mean time of the calls since before, or 0 without a call.
+// since returns the mean time of the calls after before, or 0 if there were no calls.
 func (s served) since(before served) time.Duration {
 	if s.calls <= before.calls {
 		return 0
@@ -138,13 +139,13 @@ func (s served) since(before served) time.Duration {
 	return (s.time - before.time) / time.Duration(s.calls-before.calls)
 }
 
-// silent drops go-redis's own log lines. An error reports the same once.
+// silent drops the log lines of go-redis, because an error reports each fault once.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Dial returns a client for what --redis says, and the server's name for people, without a password. It
-// connects to nothing yet. From now on go-redis writes no log.
+// Dial returns a client for the address in --redis, and the server's name for people, without a password.
+// Dial opens no connection. After Dial, go-redis writes no log.
 func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 	if rdb, err = newClient(address); err != nil {
 		return nil, "", fmt.Errorf("%w: --redis: %w", ErrUsage, err)
@@ -159,8 +160,8 @@ func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 const silentFor = 3 * time.Second
 
 // newClient returns a client for the address in --redis: host:port of one server, or a URL of go-redis. The
-// scheme redis, rediss (TLS) or unix selects one server, and the suffix +cluster or +sentinel a cluster or
-// Sentinel. Errors do not repeat the address, which may hold a password.
+// scheme redis, rediss (TLS) or unix selects one server; the suffix +cluster or +sentinel selects a cluster
+// or Sentinel. Errors do not repeat the address, because an address may have a password.
 func newClient(address string) (rdb redis.UniversalClient, err error) {
 	redis.SetLogger(silent{})
 	if !strings.Contains(address, "://") {
@@ -199,7 +200,7 @@ func newClient(address string) (rdb redis.UniversalClient, err error) {
 			"or the first two with +cluster or +sentinel", scheme)
 	}
 	if where, ok := errors.AsType[*url.Error](err); ok {
-		err = where.Err // without the password
+		err = where.Err // the inner error lacks the password
 	}
 	return rdb, err
 }

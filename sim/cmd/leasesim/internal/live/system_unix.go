@@ -10,7 +10,7 @@ import (
 // cannotStop is the reason why this system cannot stop processes; empty if it can.
 const cannotStop = ""
 
-// The signals that stop and resume a process.
+// stopSignal stops a process, and resumeSignal resumes it.
 const stopSignal, resumeSignal = syscall.SIGSTOP, syscall.SIGCONT
 
 // wallClock returns the time of day to the microsecond.
@@ -18,5 +18,5 @@ func wallClock() time.Time { return time.Now() }
 
 var loaded = time.Now()
 
-// stopwatch reads a clock that is fine enough for one decision.
+// stopwatch reads a clock that is precise enough to time one decision.
 func stopwatch() time.Duration { return time.Since(loaded) }

@@ -23,6 +23,6 @@ func wallClock() time.Time {
 	return time.Unix(0, t.Nanoseconds())
 }
 
-// stopwatch reads a clock that is fine enough for one decision. The monotonic clock of package time has steps
-// here, too.
+// stopwatch reads a clock that is precise enough to time one decision. On Windows the monotonic clock of
+// package time has steps too.
 func stopwatch() time.Duration { return time.Duration(stamps.Now()) }

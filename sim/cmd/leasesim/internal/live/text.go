@@ -33,11 +33,11 @@ func (r Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// embeddedSlow is how long half of the calls to the embedded Redis take where it has more of them
-// than it can serve: it interprets the script anew for each, in some milliseconds.
+// embeddedSlow is the median time of a call to an overloaded embedded Redis, which interprets the script anew
+// for each call, in some milliseconds.
 const embeddedSlow = 20 * time.Millisecond
 
-// verdicts lists what the run proves, and the reasons why it does not prove more.
+// verdicts lists the results that the run proves, and the reasons why it does not prove more.
 func (r Report) verdicts(line func(format string, args ...any)) {
 	if excess := r.BoundExceededBy; excess > 0 {
 		line("THE BOUND IS EXCEEDED by %s.", view.Count(excess, "token"))

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// The times that latencies count.
+// decisions, roundTrips and lags are the kinds of durations that latencies counts.
 const (
 	decisions = iota
 	roundTrips
@@ -17,8 +17,8 @@ const (
 	kinds
 )
 
-// latencies counts the durations of decisions and round trips, within 1 %, up to a minute. Goroutines may
-// share it.
+// latencies counts durations within 1 %, up to a minute: of decisions, round trips and delays of requests.
+// Goroutines may share a latencies value.
 type latencies struct {
 	mu sync.Mutex
 	of [kinds]*hdrhistogram.Histogram
@@ -37,10 +37,10 @@ func newLatencies() *latencies {
 func (l *latencies) observe(kind int, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // which is in the histogram's range
+	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // the value is in the histogram's range
 }
 
-// snapshots returns the counts that a process sends to its parent at its end, as JSON.
+// snapshots returns the counts that a process sends to its parent at the end, as JSON.
 func (l *latencies) snapshots() (all []*hdrhistogram.Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,14 +50,14 @@ func (l *latencies) snapshots() (all []*hdrhistogram.Snapshot) {
 	return all
 }
 
-// merge adds the counts of a process. A killed process sent none.
+// merge adds the counts of another process. A killed process sends no counts.
 func (l *latencies) merge(all []*hdrhistogram.Snapshot) {
 	for i, s := range all {
 		l.of[i].Merge(hdrhistogram.Import(s))
 	}
 }
 
-// Quantiles has quantiles of a duration, as the caller saw it. They are 0 without a sample.
+// Quantiles has quantiles of a duration in nanoseconds, as the caller saw it, or 0 without a sample.
 type Quantiles struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
@@ -67,13 +67,13 @@ func (l *latencies) quantiles(kind int) Quantiles {
 	return Quantiles{P50: l.of[kind].ValueAtQuantile(50), P99: l.of[kind].ValueAtQuantile(99)}
 }
 
-// isOverloaded reports whether one request in a hundred was made later than a tenth of a lease.
+// isOverloaded reports whether one request in a hundred was late by more than a tenth of a lease.
 func isOverloaded(late Quantiles, target time.Duration) bool {
 	return time.Duration(late.P99) > max(10*time.Millisecond, target/10)
 }
 
-// linkOf returns the distribution of a link from the quantiles of round trips. service is the server's part
-// of a round trip.
+// linkOf returns the distribution of a link's delay from quantiles of round trips and the server's service
+// time.
 func linkOf(seen Quantiles, service time.Duration) sim.DurationDist {
 	trip := max(time.Duration(seen.P50)-service, time.Microsecond)
 	slow := max(time.Duration(seen.P99)-service, trip)

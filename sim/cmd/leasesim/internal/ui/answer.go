@@ -19,19 +19,19 @@ import (
 const (
 	fullReps  = 10
 	quickReps = 4
-	quickFor  = 300 * time.Millisecond // that the first answer may take
-	loadsFor  = time.Second            // and the first curve over the load
-	longAfter = 20 * time.Second       // a longer run starts only on request
+	quickFor  = 300 * time.Millisecond // time limit of the first figures
+	loadsFor  = time.Second            // time limit of the first curves over the load
+	longAfter = 20 * time.Second       // runs that take longer start only on request
 )
 
-// loads lists the points of the curves over the load.
+// loads lists the loads at which the curves have points.
 var loads = []float64{0.5, 0.9, 1, 1.1, 1.5, 2, 3}
 
-// event is a line of an answer. Its parts replace earlier parts on the page.
+// event is a line of an answer to the page. Fields of an event replace earlier content of the page.
 type event struct {
 	Kind     string         `json:"kind"`
 	Text     string         `json:"text,omitempty"`
-	Done     float64        `json:"done,omitempty"` // of a progress, 0 to 1
+	Done     float64        `json:"done,omitempty"` // progress from 0 to 1
 	Seconds  float64        `json:"seconds,omitempty"`
 	Wrong    []wrong        `json:"wrong,omitempty"`
 	Figures  []figure       `json:"figures,omitempty"`
@@ -43,15 +43,14 @@ type event struct {
 	Policy   *search.Policy `json:"policy,omitempty"`
 }
 
-// figure is one of the five figures, under its name in reports.
+// figure is one of the five headline figures, under its name in reports.
 type figure struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	Exact string `json:"exact"` // with its interval
+	Exact string `json:"exact"` // value with its interval
 	Text  string `json:"text"`
 }
 
-// table is a table of a report.
 type table struct {
 	Title string        `json:"title"`
 	Text  []string      `json:"text,omitempty"`
@@ -75,7 +74,7 @@ type answer struct {
 	pace *pace
 }
 
-// run answers with short runs first, and then with long ones, until ctx ends.
+// run answers with short runs first, and then with long runs, until ctx ends.
 func (a *answer) run(ctx context.Context, anyway bool) error {
 	whole := a.whole()
 	text, err := scenfile.Marshal(whole)
@@ -107,7 +106,7 @@ func (a *answer) run(ctx context.Context, anyway bool) error {
 	return nil
 }
 
-// tooLong offers shorter runs if those of s take long, and reports whether it did.
+// tooLong offers shorter runs if the runs of s take too long, and reports whether they do.
 func (a *answer) tooLong(s sim.Scenario, so string) bool {
 	needs := a.pace.needs(a.work(s))
 	if needs <= longAfter {
@@ -119,7 +118,7 @@ func (a *answer) tooLong(s sim.Scenario, so string) bool {
 	return true
 }
 
-// leftOut reports whether a part of the page takes too long, and tells the page so.
+// leftOut reports whether a section of the page takes too long, and sends the page a note if so.
 func (a *answer) leftOut(kind string, work float64) bool {
 	needs := a.pace.needs(work)
 	if needs > longAfter {
@@ -129,14 +128,14 @@ func (a *answer) leftOut(kind string, work float64) bool {
 	return needs > longAfter
 }
 
-// work returns the effort of all runs of s, in requests. It counts a lease call as several requests.
+// work returns the effort of all runs of s, in requests. work counts a lease call as several requests.
 func (a *answer) work(s sim.Scenario) float64 {
 	perSecond := a.numbers["rate"]*s.Workload.Load + 50*a.numbers["processes"]
 	return perSecond * s.Duration.Seconds() * float64(s.Reps)
 }
 
-// short returns s with runs that take about the given real time. They always last until the fleet has
-// settled, since figures before that mislead. If that takes longer, there are fewer runs.
+// short returns s with runs that take about the given real time. Each run lasts until the fleet has settled,
+// because earlier figures mislead. If settling takes longer, short lowers the number of runs.
 func (a *answer) short(load float64, reps int, within time.Duration, withFault bool) sim.Scenario {
 	long := a.scenario(a.seconds(), load, withFault)
 	long.Reps = reps
@@ -172,10 +171,10 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 		return err
 	}
 	calm := r
-	calm.FaultStock = sim.Figure{} // remarks says more of it
+	calm.FaultStock = sim.Figure{} // remarks reports the fault instead
 	d := view.Run(view.Result{Scenario: s, Report: calm})
 	e := event{Kind: "figures", Text: runs}
-	if charts := d.Sections[0].Charts; len(charts) > 0 { // over time, where that is not flat
+	if charts := d.Sections[0].Charts; len(charts) > 0 { // the page omits a flat chart over time
 		e.Charts = charts[:1]
 	}
 	if !full {
@@ -194,7 +193,7 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	return nil
 }
 
-// remarks adds facts that the figures do not show.
+// remarks returns facts that the figures do not show.
 func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 	say := func(format string, args ...any) {
 		all = append(all, view.Verdict{Mood: view.Neutral, Text: fmt.Sprintf(format, args...)})
@@ -276,7 +275,8 @@ func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) 
 	return nil
 }
 
-// rivals compares other algorithms on the requests of s. Each takes as long to simulate as the leases.
+// rivals compares other algorithms on the requests of s. Simulating one takes as long as simulating the
+// leases.
 func (a *answer) rivals(ctx context.Context, s sim.Scenario, anyway bool) error {
 	fleet := rival.Fleet{Processes: s.Groups[0].Count, Limits: s.Limits, Keys: 1}
 	for _, name := range rival.Names() {
@@ -298,7 +298,7 @@ func (a *answer) rivals(ctx context.Context, s sim.Scenario, anyway bool) error 
 
 // tables returns the tables of a report, with means, and its Go code.
 func tables(d view.Document) (all []table) {
-	titles := map[string]bool{} // of the tables that a page has with intervals, too
+	titles := map[string]bool{} // titles of earlier tables: a page repeats a table with intervals
 	for _, s := range d.Sections {
 		if titles[s.Title] || s.Table == nil && s.Code == "" {
 			continue
@@ -309,7 +309,7 @@ func tables(d view.Document) (all []table) {
 			for _, row := range s.Table.Cells() {
 				var kept []view.Cell
 				for i, cell := range row {
-					if !strings.HasPrefix(s.Table.Columns[i], "?") { // which may be left out
+					if !strings.HasPrefix(s.Table.Columns[i], "?") { // a column with "?" may be left out
 						kept = append(kept, cell)
 					}
 				}
@@ -321,7 +321,7 @@ func tables(d view.Document) (all []table) {
 	return all
 }
 
-// plan finds the policy with the fewest calls whose wrong rejects stay below a bound.
+// plan finds the policy with the fewest calls whose wrong rejects stay below the share most.
 func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 	s := a.scenario(a.seconds(), a.numbers["load"], false)
 	lab := search.Lab{

@@ -15,14 +15,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// knob is a setting of the page. Its text in a link is a number in its unit, or one of its choices.
+// knob is a setting of the page. A knob's text in a link is a number in its unit, or one of its choices.
 type knob struct {
 	Name, Label, Unit, Hint string
 	Default                 string    // "" leaves the choice to the library
-	Steps                   []float64 // of the slider; a field takes other numbers, too
+	Steps                   []float64 // steps of the slider; a text field takes other numbers, too
 	Whole                   bool
 	Choices                 []choice
-	paths                   []string // of the scenario's fields that the knob sets
+	paths                   []string // paths of the scenario's fields that the knob sets
 }
 
 type choice struct{ Value, Text string }
@@ -85,7 +85,7 @@ var sections = []section{
 
 const noFault = "none"
 
-// steps returns the round numbers from least to most, whole ones from 1 on.
+// steps returns the round numbers from least to most, only whole numbers above 1.
 func steps(least, most float64) (all []float64) {
 	for exponent := -1; exponent < 7; exponent++ {
 		for _, x := range []float64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
@@ -104,14 +104,14 @@ type wrong struct {
 	Text string `json:"text"`
 }
 
-// settings has the values of the knobs in a link. Numbers has the numeric ones.
+// settings has the values of the knobs in a link. numbers has the values that are numbers.
 type settings struct {
 	text    map[string]string
 	numbers map[string]float64
 	faults  []wrong
 }
 
-// read reads a link's query. A missing knob has its default.
+// read reads the query of a link. A missing knob gets its default.
 func read(query url.Values) *settings {
 	s := &settings{text: map[string]string{}, numbers: map[string]float64{}}
 	known := map[string]bool{}
@@ -137,7 +137,7 @@ func read(query url.Values) *settings {
 	return s
 }
 
-// check reads the text of a knob. For an invalid text it returns the allowed values.
+// check stores the text of a knob, or returns the allowed values if the text is invalid.
 func (s *settings) check(k knob, text string) (allowed string) {
 	if k.Choices != nil {
 		var values []string
@@ -163,8 +163,8 @@ func (s *settings) check(k knob, text string) (allowed string) {
 	return ""
 }
 
-// scenario returns the scenario of s at a load, for runs with the given counted seconds. Above the limit the
-// burst is spent first, without rejects: that time does not count. withFault includes the fault.
+// scenario returns the scenario of s at a load, for runs with the given counted seconds. Above the limit a
+// load first spends the burst without rejects: the warm-up excludes that time. withFault includes the fault.
 func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario {
 	in := func(unit time.Duration, x float64) time.Duration {
 		return time.Duration(math.Round(min(x*float64(unit), float64(math.MaxInt64/2))))
@@ -208,8 +208,8 @@ func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario 
 	return sc
 }
 
-// drain returns the seconds in which a load spends the burst, with some reserve. It is 0 for a load within
-// the limit.
+// drain returns the seconds in which a load spends the burst, with some reserve, or 0 for a load below the
+// limit.
 func (s *settings) drain(load float64) float64 {
 	if load <= 1 {
 		return 0
@@ -217,7 +217,7 @@ func (s *settings) drain(load float64) float64 {
 	return 1.3 * s.numbers["burst"] / (s.numbers["rate"] * (load - 1))
 }
 
-// words returns the words for the choice of a knob.
+// words returns the page's words for the choice of a knob.
 func (s *settings) words(name string) string {
 	for _, section := range sections {
 		for _, k := range section.Knobs {
@@ -231,7 +231,7 @@ func (s *settings) words(name string) string {
 	return ""
 }
 
-// validate returns everything that is wrong with s, each with its knob.
+// validate returns every invalid value of s with its knob.
 func (s *settings) validate() []wrong {
 	if len(s.faults) > 0 {
 		return s.faults
@@ -246,7 +246,7 @@ func (s *settings) validate() []wrong {
 // whole returns the scenario for the page's YAML.
 func (s *settings) whole() sim.Scenario { return s.scenario(s.seconds(), s.numbers["load"], true) }
 
-// seconds returns the counted time of a run, at least three times the fault.
+// seconds returns the counted time of a run, at least three times as long as the fault.
 func (s *settings) seconds() float64 {
 	seconds := s.numbers["seconds"]
 	if s.text["fault"] != noFault {
@@ -255,7 +255,7 @@ func (s *settings) seconds() float64 {
 	return seconds
 }
 
-// knobOf returns the knob that sets the field at path: the one with the longest path that fits.
+// knobOf returns the knob that sets the field at path: the knob with the longest matching prefix in paths.
 func knobOf(path string) (name string) {
 	longest := 0
 	for _, section := range sections {

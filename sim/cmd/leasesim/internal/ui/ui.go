@@ -36,11 +36,11 @@ var (
 	page = template.Must(template.New("page").Parse(pageSource))
 )
 
-// policy lets a browser load files of this server only. There is no icon.
+// policy lets a browser load only files of this server. The page has no icon.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Serve serves the page on a port of 127.0.0.1 until ctx ends. Then simulations end, too. Port 0 selects a
+// Serve serves the page on a port of 127.0.0.1 until ctx ends, which also ends simulations. Port 0 selects a
 // free port. Serve calls ready with the page's address.
 func Serve(ctx context.Context, port int, ready func(url string)) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -60,7 +60,7 @@ func Serve(ctx context.Context, port int, ready func(url string)) error {
 	return nil
 }
 
-// server answers a browser.
+// server answers the requests of a browser.
 type server struct {
 	token string
 	hosts []string // allowed Host headers
@@ -80,7 +80,7 @@ func (s *server) handler() http.Handler {
 	text("/page.js", "text/javascript", ownScript)
 	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_ = page.Execute(w, map[string]any{"Token": s.token, "Sections": sections}) // the browser may have gone
+		_ = page.Execute(w, map[string]any{"Token": s.token, "Sections": sections}) // the browser may have disconnected
 	})
 	m.HandleFunc("POST /simulate", s.secret(func(a *answer, r *http.Request) error {
 		return a.run(r.Context(), r.Header.Get("X-Anyway") != "")
@@ -108,7 +108,7 @@ func (s *server) handler() http.Handler {
 	})
 }
 
-// secret answers a request with the right token, one event per line. The query has the knobs.
+// secret answers a request that has the right token with one event per line. The query has the knobs.
 func (s *server) secret(run func(a *answer, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Token")), []byte(s.token)) != 1 {
@@ -138,20 +138,20 @@ func (s *server) secret(run func(a *answer, r *http.Request) error) http.Handler
 // pace is the measured speed of simulations on this machine.
 type pace struct {
 	mu        sync.Mutex
-	perSecond float64 // of requests; 0 means unknown
+	perSecond float64 // requests simulated per second; 0 means unknown
 }
 
-// paceAtFirst is the assumed pace before the first measurement, that of a slow machine.
+// paceAtFirst is the assumed pace before the first measurement: the pace of a slow machine.
 const paceAtFirst = 2e6
 
-// learn corrects the pace by a simulation.
+// learn sets the pace from the work and the duration of a simulation.
 func (p *pace) learn(work float64, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.perSecond = work / max(took.Seconds(), 1e-3)
 }
 
-// affords returns the work that fits in a time.
+// affords returns the work that fits in the given time.
 func (p *pace) affords(within time.Duration) float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
