@@ -214,7 +214,7 @@ func (l *Limiter) ClearLimits(ctx context.Context, key string) error {
 
 // Level is one limit in force for a key, with its remaining tokens.
 type Level struct {
-	Limit      Limit
+	Limit      Limit         // the limit in force
 	Remaining  int64         // tokens in the bucket and in this process, not in others; 0 to the burst
 	ResetAfter time.Duration // time until the limit is full if nothing is drawn; a debt adds to the time
 }

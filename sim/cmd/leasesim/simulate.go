@@ -60,8 +60,9 @@ func defaultRivals(f *shared, s *sim.Scenario) error {
 	return addRivals(f, s, names, false)
 }
 
-// addRivals adds each named algorithm that can take part in s. It returns an error for any other algorithm if
-// all is set, and else prints a note. A fleet with one key shows whether an algorithm can take part.
+// addRivals adds each named algorithm that can take part in s. addRivals returns an error for any other
+// algorithm if all is set, and else prints a note. A fleet with one key shows whether an algorithm can take
+// part.
 func addRivals(f *shared, s *sim.Scenario, names []string, all bool) error {
 	full := s.Defaults()
 	fleet := rival.Fleet{Limits: full.Limits, Keys: 1}
