@@ -49,8 +49,8 @@ type Config struct {
 	// until ctx ends. For methods without a context, such as Allow, ctx ends after CallTimeout.
 	//
 	// After an error of LimitsFor, for example because a database is unreachable, the limits in force stay:
-	// those of the key's bucket, or Limits if the key has no bucket. Without a bucket and Limits, Take and
-	// Wait return an error that wraps the error of LimitsFor, and Allow returns false. After an error,
+	// those of the key's bucket, or Limits if the key has no bucket. With neither a bucket nor Limits, Take
+	// and Wait return an error that wraps the error of LimitsFor, and Allow returns false. After an error,
 	// LimitsFor runs again every five seconds while the key is in use.
 	//
 	// LimitsFor must not return an empty list, nil without Limits, or invalid limits. Requests for a key with
@@ -192,7 +192,7 @@ type Events struct {
 	KeyFailed func(key string, err error)
 	// Lost runs when n leased tokens are lost unspent.
 	Lost func(key string, n int64, reason LossReason)
-	// Conflict runs when the bucket of key has other limits, stored, than this process under the same
+	// Conflict runs when key's bucket has stored limits that differ from those of this process under the same
 	// Version. Another process or handle of KeyWithLimits proposed the stored limits, which stay in force.
 	Conflict func(key string, stored []Limit)
 	// LimitsChanged runs when a reply names other limits for key than this process knew, after SetLimits in

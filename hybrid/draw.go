@@ -177,7 +177,7 @@ func (m *member) shareDecision(
 // await waits for the answer to d. If the request's context ends first, an entry takes over d and gives back
 // its tokens.
 func (d *draw) await() protocol.Decision {
-	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // the batch times out first
+	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // else the batch times out first
 		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.state.Sent), func() { d.takeOver() }).Stop()
 	}
 	select {

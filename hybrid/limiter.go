@@ -175,8 +175,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // ReplaceLimits is SetLimits and Reset in one operation: key's bucket becomes a new one with limits. The new
-// limits never count earlier use. ReplaceLimits creates a missing bucket. Errors of ReplaceLimits are those
-// of SetLimits.
+// limits of ReplaceLimits never count earlier use. ReplaceLimits creates a missing bucket. Errors of
+// ReplaceLimits are those of SetLimits.
 func (l *Limiter) ReplaceLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "replace limits", key, lease.OpReplace, limits...)
 	return err

@@ -266,7 +266,7 @@ func (m *member) addSlot(p *spot) error {
 	}
 	if m.keys.size.Load() >= int64(m.cfg.KeysMax) && !m.makeRoom() {
 		full := fmt.Errorf("%w: all %d keys are in use", ErrTableFull, m.cfg.KeysMax)
-		return &timedError{full, m.proposer.defaults.TTL} // after a TTL an unused key can leave
+		return &timedError{full, m.proposer.defaults.TTL} // after a TTL an unused key can leave the table
 	}
 	p.slot = m.keys.add(*p)
 	return nil

@@ -307,7 +307,7 @@ type counters struct {
 	shadowed atomic.Int64 // tokens admitted by Policy.Shadow that no entry counts as denied
 	ended    atomic.Int64 // with Policy.Shadow, tokens of requests whose context ended
 
-	statsMu     sync.Mutex // held by Stats, so that one call runs at a time
+	statsMu     sync.Mutex // held by Stats, so that Stats calls run one at a time
 	mu          sync.Mutex
 	retired     tally // sum of ended entries
 	limits      limitCounts

@@ -10,7 +10,7 @@ import (
 
 // Allow takes one token of key and reports success. Unlike rate.Limiter.Allow, this Allow may wait: if this
 // process has no token of key and does not know the bucket to be empty, Allow waits for one lease call, at
-// most Config.CallTimeout. Key.TryAllow never waits. With tokens in the process Allow costs about one atomic
+// most Config.CallTimeout. Key.TryAllow never waits. With tokens in the process, Allow costs about one atomic
 // instruction. For an error of Take, such as an empty key or a failed Config.LimitsFor, Allow returns false.
 func (l *Limiter) Allow(key string) bool {
 	m := l.first
