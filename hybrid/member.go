@@ -313,7 +313,7 @@ func (m *member) proposalFor(r *request) (p proposed, err error) {
 	p.refreshes = m.refreshCount()
 	if own := r.own; own != nil {
 		p.config, p.byHandle = &own.config, true
-		return p, own.err
+		return p, m.proposer.checkHandle(r.name, own)
 	}
 	if r.spot.slot != nil {
 		now := m.cfg.Clock.Now()

@@ -155,7 +155,9 @@ func TestRefreshOfAKeyThatIsNotInUse(t *testing.T) {
 // Wrong limits of a handle are treated like wrong ones of LimitsFor, even where the key is in use.
 func TestKeyWithWrongLimits(t *testing.T) {
 	bubble(t, func(t *world) {
-		l, out := t.logging(t, of(hourly))
+		cfg, announced := of(hourly), 0
+		cfg.Events.Misconfigured = func(string, error) { announced++ }
+		l, out := t.logging(t, cfg)
 		l.Allow("k")
 		for _, k := range []*hybrid.Key{l.KeyWithLimits("k"), l.KeyWithLimits("k", hybrid.PerSecond(-1))} {
 			check(t, !k.Allow() && !k.Class(1).Allow(), "admitted")
@@ -166,6 +168,11 @@ func TestKeyWithWrongLimits(t *testing.T) {
 		logs(t, out, 1, "invalid limits for a key")
 		equal(t, l.Stats().Misconfigured, 6, "misconfigured")
 		check(t, l.Allow("k"), "the key by its name is denied")
+		// So are they where the key rests.
+		time.Sleep(2 * time.Second)
+		must(t, l.Stats().InUse == 0, "%+v", l.Stats())
+		check(t, !l.KeyWithLimits("k").Allow(), "admitted")
+		check(t, announced == 9 && l.Stats().Misconfigured == 7, "%d events, %+v", announced, l.Stats())
 	})
 }
 

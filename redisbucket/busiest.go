@@ -120,8 +120,8 @@ type use struct {
 	holders, waiting int64
 }
 
-// counterEnd is the modulus for differences of counters.
-const counterEnd = 1 << 52
+// counterEnd is where the counters of a bucket wrap (lease.State).
+const counterEnd = 1 << 48
 
 func (u *uses) take(ctx context.Context, pass int, w walk) error {
 	u.pass, u.leftOut, u.unreadable = pass, 0, 0

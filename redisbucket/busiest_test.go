@@ -160,7 +160,7 @@ func TestRatesFollowFromTwoReadings(t *testing.T) {
 	bad := errors.New("WRONGTYPE")
 	u := usesOf(100, []reading{
 		{key: "a", epoch: 1, spent: 100, denied: 5, counter: 7},
-		{key: "end", epoch: 1, spent: 1<<52 - 10, denied: 1<<52 - 1, counter: 5},
+		{key: "end", epoch: 1, spent: 1<<48 - 10, denied: 1<<48 - 1, counter: 5},
 		{key: "lost", epoch: 1, spent: 50, counter: 10}, {key: "behind", epoch: 1, spent: 50, counter: 10},
 		{key: "a", holder: "h", waiting: 9}, {key: "list", err: bad},
 	}, []reading{

@@ -289,12 +289,14 @@ func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
 	line := "compare --live --threshold 'false_reject_ratio < 0.1%' -f " + fileOf(t, few)
 	testkit.Eventually(t, "a fleet that is admitted something", func() bool {
 		e = pretend(t, report(), nil, line)
-		return strings.Contains(e.stderr, "disagree: offered, admitted,")
+		return strings.Contains(e.stderr, "offered, admitted,")
 	})
 	// then that is said, with the figures, after the table; and what threshold the simulation misses;
-	e.ends(exitExceeded).shows("DISAGREE").
-		says("leasesim: the simulation and the real fleet disagree: offered, admitted,",
-			"false_reject_ratio < 0.1%")
+	text, status := "leasesim: the simulation and the real fleet disagree: offered, admitted,", exitExceeded
+	if strings.Contains(e.stderr, "overloaded") { // as on a machine with other work
+		text, status = "disagree, and this machine was overloaded: offered, admitted,", exitUndecided
+	}
+	e.ends(status).shows("DISAGREE").says(text, "false_reject_ratio < 0.1%")
 	// and it was asked to simulate the scenario, on the network of the real fleet, without the
 	// scenario's rivals.
 	s := e.ran[0]
@@ -316,7 +318,6 @@ func TestCtrlCEndsAComparison(t *testing.T) {
 }
 
 func TestTheVerdictSaysWhenTheMachineWasTooBusy(t *testing.T) {
-	late := live.Row{Name: live.Offered, Real: 1, Low: 2}
 	for _, c := range []struct {
 		b    sideBySide
 		want string
@@ -324,7 +325,7 @@ func TestTheVerdictSaysWhenTheMachineWasTooBusy(t *testing.T) {
 	}{
 		{sideBySide{Agrees: true}, "The simulation and the real fleet agree.", false},
 		{sideBySide{Rows: []live.Row{{Name: live.Jain}}}, "DISAGREE", false},
-		{sideBySide{Rows: []live.Row{late}}, "DISAGREE", true},
+		{sideBySide{Busy: "requests were late"}, "DISAGREE", true},
 	} {
 		if got := c.b.document("", "").Verdicts[1].Text; !strings.Contains(got, c.want) ||
 			strings.Contains(got, "idle machine") != c.busy {
