@@ -74,6 +74,9 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 }
 
 func TestARealPlanIsTheSameWhateverParallelIs(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("takes minutes with the race detector; sweeps share what runs side by side")
+	}
 	scenario := " -f example:small-burst --duration 500ms --reps 2 --set warmup=0s"
 	if !testkit.Long(t, "a fleet of 10", "one of 200") {
 		scenario += " --set groups.workers.count=10"

@@ -13,6 +13,9 @@ import (
 // TestEveryTextFitsATerminal: whatever a command prints as text has 80 columns, so that nothing
 // wraps. A longer word, as a path, stays whole.
 func TestEveryTextFitsATerminal(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("reads texts, which other tests make with the race detector")
+	}
 	lines := []string{
 		"init --list",
 		"sweep -f example:small-burst --reps 2 --duration 1s --vary policy.target=9ms,1s --vary policy.ttl=99ms,4s",
