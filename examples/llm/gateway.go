@@ -19,13 +19,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// gateway passes requests for chat completions on to a model, and its answers back as they come.
+// gateway passes requests for chat completions to a model, and streams the model's answers back.
 type gateway struct {
-	model            string // its URL
+	model            string // URL of the model
 	client           http.Client
-	requests, tokens *hybrid.Limiter   // of each tenant
+	requests, tokens *hybrid.Limiter   // limits of each tenant
 	budget           *hybrid.Limiter   // tokens of all tenants together
-	tenants          map[string]string // by API key
+	tenants          map[string]string // tenants by API key
 }
 
 func newGateway(store lease.Store, model string, requests, tokens, budget hybrid.Limit) (*gateway, error) {
@@ -42,14 +42,14 @@ func (g *gateway) shutdown(ctx context.Context) error {
 	return errors.Join(g.requests.Shutdown(ctx), g.tokens.Shutdown(ctx), g.budget.Shutdown(ctx))
 }
 
-// completion holds the fields of a request's body that the gateway reads.
+// completion has the fields of a request's body that the gateway reads.
 type completion struct {
 	Messages  []struct{ Content string }
 	MaxTokens int64 `json:"max_tokens"`
 }
 
-// promptTokens estimates the tokens of the prompt: the model counts by its own rules, and reports
-// its count later.
+// promptTokens estimates the number of tokens in the prompt: the model has its own way of counting, and
+// reports its count later.
 func (c *completion) promptTokens() (n int64) {
 	for _, m := range c.Messages {
 		n += int64(len(m.Content))/4 + 4
@@ -69,7 +69,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this is no request for a completion", http.StatusBadRequest)
 		return
 	}
-	// All limits have what the request takes, or none is charged.
+	// If one limit lacks tokens for the request, no limit is charged.
 	all := g.tokens.Join(g.requests.Key(tenant), g.tokens.Key(tenant), g.budget.Key("all"))
 	estimate := c.promptTokens() + c.MaxTokens
 	taken, err := all.ReserveEach(r.Context(), 1, estimate, estimate)
@@ -77,7 +77,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
 		http.Error(w, "the request has more tokens than its limit ever has", http.StatusBadRequest)
 	case err != nil:
-		http.Error(w, "the limits cannot be asked", http.StatusServiceUnavailable)
+		http.Error(w, "the limits are unavailable", http.StatusServiceUnavailable)
 	case !taken.OK():
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(taken.Result().RetryAfter.Seconds()))))
 		http.Error(w, "too many requests or tokens: "+taken.Result().Limit.String(), http.StatusTooManyRequests)
@@ -92,8 +92,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// relay streams the model's answer and returns the tokens that it has used, or an error if the model did not
-// begin. When the client goes away relay stops the model; the words until then and the prompt count.
+// relay streams the model's answer, and returns the tokens that it used, or an error if the model did not
+// begin. When the client disconnects, relay stops the model; the prompt and the words sent until then count.
 func (g *gateway) relay(
 	ctx context.Context, w http.ResponseWriter, body []byte, prompt int64,
 ) (used int64, err error) {
@@ -121,7 +121,7 @@ func (g *gateway) relay(
 	return used, nil
 }
 
-// usedAfter returns the tokens used after a line: one more for a word, or the model's own count.
+// usedAfter returns the number of tokens used after a line: one more for a word, or the model's own count.
 func usedAfter(used int64, line string) int64 {
 	var event struct {
 		Choices []any

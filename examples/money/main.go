@@ -1,27 +1,28 @@
-// Command money is a gateway to a paid service that reads documents. A tenant may spend 50.00 there each day,
-// in UTC, through all gateways together. The cost of a call is known only afterwards: the gateway reserves an
-// estimate and settles the actual cost. Run it in the folder examples, with a Redis; the service is a fake in
-// the same program:
+// Command money is a gateway to a paid service that reads documents. A tenant may spend 50.00 on the service
+// each day, in UTC, through all gateways together. The cost of a call is known only afterwards: the gateway
+// reserves an estimate and settles the actual cost. Run money in the folder examples, with a Redis; the
+// service is a fake in the same program:
 //
 //	go run ./money
 //	curl -i localhost:8080/read -H 'Authorization: Bearer secret-of-acme' --data-binary @README.md
 //	curl localhost:8080/budget -H 'Authorization: Bearer secret-of-acme'
 //
 // A token of the limit is a micro, a millionth of the currency. A limit counts up to 2^52 tokens exactly,
-// which is 4.5 billion of the currency: prices need no rounding and no float.
+// which is 4.5 billion of the currency, so prices need no rounding and no float.
 //
-//   - A process that dies between Reserve and Settle has spent its estimate. That day loses the difference.
-//     The limit never learns of a cost above the estimate, so estimate high.
-//   - Settle charges a cost above the estimate in full, and the tenant is denied until midnight if that uses
-//     up the day. One call is charged at most Policy.MaxOvershoot budgets (10) beyond its estimate, because
-//     its cost may be a mistake: then Settle returns ErrOvershoot. The next day begins with its full budget
-//     in any case.
-//   - For a call over midnight, the estimate counts on the first day, and what it used beyond that on the second.
+//   - A process that dies between Reserve and Settle has spent its estimate. The day's budget loses the
+//     difference to the actual cost. The limit never learns of a cost above the estimate, so estimate high.
+//   - Settle charges a cost above the estimate in full. If the charge uses up the day's budget, the tenant is
+//     denied until midnight. A call is charged at most Policy.MaxOvershoot budgets (10) beyond its estimate,
+//     because a higher cost may be a mistake: Settle then returns ErrOvershoot. The next day begins with its
+//     full budget in any case.
+//   - The estimate of a call over midnight counts on the first day, and the cost above the estimate on the
+//     second.
 //   - FallbackDeny: while Redis is away, a process spends no more than it has leased. A local share would
 //     spend money that other processes may have spent already.
 //   - StartEmpty is off: if Redis loses a bucket, that day's budget can be spent once more. With StartEmpty a
-//     lost bucket has nothing before midnight, and neither has that of a new tenant. A Redis that keeps its
-//     data is better than both: docs/operations.md, "Daily quotas".
+//     lost bucket would have no tokens before midnight, and a new tenant's bucket neither. A Redis that keeps
+//     its data is better than both settings: docs/operations.md, "Daily quotas".
 //   - The limit is a brake and no ledger. Bill by the records of the service.
 package main
 
@@ -54,7 +55,7 @@ type (
 )
 
 const (
-	perPage   micros = 12_500 // the service's price: 0.0125
+	perPage   micros = 12_500 // price of the service per page: 0.0125
 	dayBudget micros = 50_000_000
 )
 
@@ -62,11 +63,12 @@ func (p pages) cost() micros { return micros(p) * perPage }
 
 func (m micros) String() string { return fmt.Sprintf("%d.%06d", m/1_000_000, m%1_000_000) }
 
-var tenants = map[string]string{"secret-of-acme": "acme", "secret-of-initech": "initech"} // by bearer token
+// tenants has the known tenants by bearer token.
+var tenants = map[string]string{"secret-of-acme": "acme", "secret-of-initech": "initech"}
 
-// gateway passes documents on to the service.
+// gateway passes documents to the service.
 type gateway struct {
-	service string // its URL
+	service string // URL of the service
 	client  http.Client
 	budget  *hybrid.Limiter
 }
@@ -92,7 +94,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/budget" {
 		left, err := g.budget.Peek(r.Context(), tenant)
 		if err != nil {
-			http.Error(w, "the budget cannot be asked", http.StatusServiceUnavailable)
+			http.Error(w, "the budget is unavailable", http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintf(w, "%v of %v are left today\n", micros(left.Remaining), dayBudget)
@@ -103,13 +105,13 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the document is too large", http.StatusRequestEntityTooLarge)
 		return
 	}
-	estimate := pages(1 + len(document)/2000).cost() // a page has at least 2,000 letters
+	estimate := pages(1 + len(document)/2000).cost() // a page has 2,000 letters or more
 	reserved, err := g.budget.Key(tenant).Reserve(r.Context(), int64(estimate))
 	switch result := reserved.Result(); {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
 		http.Error(w, "the document costs more than a day's budget", http.StatusRequestEntityTooLarge)
 	case err != nil || !result.OK && result.Source == hybrid.SourceFallback:
-		http.Error(w, "the budget cannot be asked", http.StatusServiceUnavailable)
+		http.Error(w, "the budget is unavailable", http.StatusServiceUnavailable)
 	case !result.OK:
 		midnight := int(math.Ceil(result.RetryAfter.Seconds()))
 		w.Header().Set("Retry-After", strconv.Itoa(midnight))
@@ -120,18 +122,18 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pass has the service read the document, and settles its cost. The client's context does not end the call,
-// because the service bills what it has begun.
+// pass sends the document to the service, and settles the cost. The end of the client's context does not end
+// the call, because the service bills every call that it has begun.
 func (g *gateway) pass(w http.ResponseWriter, document string, reserved *hybrid.Reservation) {
 	answer, err := g.client.Post(g.service, "text/plain", strings.NewReader(document))
-	if err != nil { // The service may bill it: the estimate stays spent.
+	if err != nil { // The service may bill the call, so the estimate stays spent.
 		http.Error(w, "no answer", http.StatusGatewayTimeout)
 		return
 	}
 	defer answer.Body.Close()
 	n, err := strconv.ParseInt(answer.Header.Get("Pages"), 10, 32)
 	if answer.StatusCode != http.StatusOK || err != nil || n < 0 {
-		reserved.Cancel() // The service does not bill what it refuses.
+		reserved.Cancel() // The service does not bill a refused call.
 		http.Error(w, "the service answers "+answer.Status, http.StatusBadGateway)
 		return
 	}
@@ -150,7 +152,7 @@ func main() {
 	defer stop()
 	client := redis.NewClient(must(redis.ParseURL(*url)))
 	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "money-example:"}))
-	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	log.Print("ping: ", buckets.Ping(ctx)) // Without a ping, the first requests may be denied.
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		document, _ := io.ReadAll(r.Body)
 		w.Header().Set("Pages", strconv.Itoa(1+len(document)/3000))
@@ -168,7 +170,7 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", g.budget.Shutdown(ending))
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

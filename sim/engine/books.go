@@ -17,41 +17,41 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// books record what is asked and decided. They hold every admission against the promise, compare
-// the fleet with one central bucket and with its rivals, and follow every token to where it ended: a
-// holder accepts once the grant of that call; accepted tokens are admitted, returned, burnt or held; and
-// those that holders admitted went to requests.
+// books records all requests and decisions. The books audit every admission against the promise, and compare
+// the fleet with one central bucket and with the rivals. The books also follow every token: a holder accepts
+// the grant of a call once; accepted tokens are admitted, returned, burnt or held; and every token that
+// holders admitted belongs to a request.
 type books struct {
 	time    *agenda
-	central []rival.Central // of each key
-	score                   // the fleet's
-	waits   report.Waits    // of admitted requests
-	denials report.Waits    // of denied ones
+	central []rival.Central // one central bucket per key
+	score                   // score of the fleet
+	waits   report.Waits    // waiting times of admitted requests
+	denials report.Waits    // waiting times of denied requests
 	rivals  []*contender
-	remotes []*remote // those of rivals
-	numbers []int     // of each process, its number as rivals know it
+	remotes []*remote // the remote rivals among rivals
+	numbers []int     // the number of each process for the rivals
 
-	requests   int64 // ever
-	granted    int64 // tokens, by all buckets
-	taken      int64 // of it: accepted by holders
-	toRequests int64 // tokens that requests were admitted with, and have kept
-	unadmitted int64 // tokens that they were admitted with, and that were cancelled
+	requests   int64 // number of requests in the whole run
+	granted    int64 // tokens granted by all buckets
+	taken      int64 // tokens of granted that holders accepted
+	toRequests int64 // tokens admitted for requests that kept them
+	unadmitted int64 // tokens admitted for requests that were cancelled
 	ended      protocol.Account
-	wrong      error // the first violation
+	wrong      error // error of the first failed check
 
-	// Counted since the warm-up, in tokens:
+	// The following fields count tokens since the warm-up:
 	offered, centralAdmitted int64
 	offeredBy                []int64
-	spans                    report.Spans // of the fleet and its rivals, in this order
-	degraded                 int64        // admitted without the store
-	shadowed                 int64        // denied, and admitted all the same
-	charged, refunded        int64        // cost more than was reserved; reserved and given back
+	spans                    report.Spans // admissions of the fleet, and then of its rivals
+	degraded                 int64        // tokens admitted without the store
+	shadowed                 int64        // tokens denied, but used in shadow mode
+	charged, refunded        int64        // cost beyond reservations; reserved tokens given back
 	classes                  []class
-	burntBefore              int64 // in the warm-up
+	burntBefore              int64 // tokens burnt in the warm-up
 	faults                   int
 }
 
-// newBooks opens the books of a fleet. Rivals number those processes first that run at the start.
+// newBooks opens the books of a fleet. Rivals first number the processes that run at the start.
 func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
@@ -104,14 +104,14 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 	return b, nil
 }
 
-// runs books that p begins to run, or ends.
+// runs records that p begins to run, or ends.
 func (b *books) runs(p *process, yes bool) {
 	b.advance()
 	b.spans.Runs(p.index, yes, b.time.now, b.count)
 }
 
-// advance brings the rivals that ask Redis to the present. It comes before whatever changes their
-// world, or looks at them.
+// advance advances the remote rivals to the present. Every step that changes or reads the state of remote
+// rivals first calls advance.
 func (b *books) advance() {
 	for _, r := range b.remotes {
 		r.advance(b.time.now)
@@ -126,8 +126,8 @@ func (b *books) count() report.Count {
 	return c
 }
 
-// asked books a request. The central bucket decides it at once, as do the rivals that do not ask Redis. Where
-// the request may wait in line, there is such a line before the central bucket, too.
+// asked records a request. The central bucket and the local rivals decide the request at once. If the request
+// may wait in line, it may also wait in line at the central bucket.
 func (b *books) asked(r *request) {
 	us := b.time.now / 1000
 	r.central = b.central[r.key].TakeWithin(us, r.n, r.within/1000)
@@ -151,8 +151,8 @@ func (b *books) asked(r *request) {
 	}
 }
 
-// answered books the decision about a request. tokens counts the bucket's tokens that admitted it:
-// 0 for an admission without the store.
+// answered records the decision about a request. tokens is the number of bucket tokens that admitted the
+// request: 0 for an admission without the store.
 func (b *books) answered(r *request, ok bool, tokens int64) {
 	b.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 	if !ok {
@@ -170,7 +170,7 @@ func (b *books) answered(r *request, ok bool, tokens int64) {
 	b.waits.Add(b.time.now - r.at)
 }
 
-// shadow books a request that was denied and proceeds all the same. It takes no token, so it is no admission.
+// shadow records a denied request that proceeds in shadow mode. A shadow request takes no token.
 func (b *books) shadow(r *request) {
 	b.shadowed += r.n
 	if b.classes != nil {
@@ -178,12 +178,12 @@ func (b *books) shadow(r *request) {
 	}
 }
 
-// owing checks that each new call of a client reports all charges that no reply has confirmed. A
-// call that is sent again is unchanged, so it may report less.
+// owing checks that each new call of a client reports all charges that no reply has confirmed. A call that is
+// sent again is unchanged, so it may report less than all charges.
 func (b *books) owing(e *entry, r *lease.Request) {
 	reported := protocol.Reported(r.Late, lease.LateCharge)
 	if owed := e.charged - e.paid; reported > owed || reported < owed && r.Seq == e.p.seq {
-		b.complain("process %d, key %d owes %d tokens and reports %d", e.p.index, e.key, owed, reported)
+		b.complain("process %d, key %d owes %d tokens, but reports %d", e.p.index, e.key, owed, reported)
 	}
 }
 
@@ -193,7 +193,7 @@ func (b *books) cancelled(r *request) {
 	b.refunded += r.n
 }
 
-// left checks that a call which was granted anything left its headroom of every burst in the bucket.
+// left checks that a call with a positive grant left the group's headroom of every burst in the bucket.
 func (b *books) left(c *call, levels []int64) {
 	headroom := c.entry.p.group.Headroom
 	for k, l := range c.grant.Config.Limits {
@@ -206,8 +206,8 @@ func (b *books) left(c *call, levels []int64) {
 	}
 }
 
-// centralServed is how many tokens the central bucket has given to requests, without those that wait in line
-// there.
+// centralServed returns the number of tokens that the central bucket has given to requests, without requests
+// that still wait in line at the central bucket.
 func (b *books) centralServed() int64 {
 	n := b.centralAdmitted
 	for i := range b.central {
@@ -224,7 +224,7 @@ func (b *books) scores() []*score {
 	return all
 }
 
-// point books a point of the series.
+// point records a point of the series.
 func (b *books) point() {
 	b.advance()
 	b.spans.Point(b.time.now, b.count)
@@ -249,7 +249,7 @@ func (b *books) warm(entries []*entry) {
 	for _, s := range b.scores() {
 		s.accuracy.Warm(s.decided(central))
 	}
-	b.centralAdmitted -= central // those that wait count when they are served
+	b.centralAdmitted -= central // requests in line count when the bucket serves them
 	b.offered, b.degraded, b.shadowed, b.charged, b.refunded = 0, 0, 0, 0, 0
 	clear(b.offeredBy)
 	b.spans.Reset(b.time.now)
@@ -271,18 +271,17 @@ func (b *books) warm(entries []*entry) {
 	}
 }
 
-// ErrNotConserved is wrapped by the error of a run whose books do not balance: a mistake in this
-// program or in lease.
+// ErrNotConserved is wrapped by the error of a run whose books do not balance, a programming error.
 var ErrNotConserved = errors.New("sim: tokens lost or forged")
 
-// execution is the last call of an entry that a bucket has executed.
+// execution records the last call of an entry that a bucket has executed.
 type execution struct {
 	seq, granted int64
-	accepted     bool          // by the holder; then granted is 0, and drawn empty
-	drawn        []audit.Drawn // for requests that wait: once for each time that the call was executed
+	accepted     bool          // the holder has accepted the grant; granted is then 0, and drawn empty
+	drawn        []audit.Drawn // draws for waiting requests: one for each execution of the call
 }
 
-// executed books the grant of a call. A stored answer books nothing: it repeats that of the last execution.
+// executed records the grant of a call. A stored answer records no grant.
 func (b *books) executed(c *call, stored bool) {
 	x := &c.entry.last
 	if stored {
@@ -298,9 +297,9 @@ func (b *books) executed(c *call, stored bool) {
 	}
 	switch {
 	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
-		return // lost: a later call has closed it, or it was answered already
+		return // lost: a later call has closed this call, or the holder has accepted an answer
 	case c.request.Seq == x.seq:
-		x.granted += c.grant.Granted // by a bucket that had forgotten the first time
+		x.granted += c.grant.Granted // the bucket had forgotten the first execution
 	default:
 		b.audit.Close(c.entry.key, false, x.drawn...)
 		*x = execution{seq: c.request.Seq, granted: c.grant.Granted, drawn: x.drawn[:0]}
@@ -310,7 +309,7 @@ func (b *books) executed(c *call, stored bool) {
 	b.lapse(c.entry)
 }
 
-// lapse books that the holder no longer waits for the answer to its call: its draws admit no request.
+// lapse closes the draws of e's last call when the holder no longer waits for the reply.
 func (b *books) lapse(e *entry) {
 	if x := &e.last; e.draw == nil && len(x.drawn) > 0 && (x.seq != e.asked || !e.client.Holder.IsOpen()) {
 		b.audit.Close(e.key, false, x.drawn...)
@@ -318,8 +317,8 @@ func (b *books) lapse(e *entry) {
 	}
 }
 
-// accepted books a grant that has reached its holder, and returns the draws for waiting requests.
-// The grant must have been made, and be accepted once.
+// accepted records a grant that has reached its holder, and returns the draws for waiting requests. accepted
+// checks that the bucket made the grant, and that the holder accepts the grant only once.
 func (b *books) accepted(c *call) (handed audit.Drawn) {
 	e, g, x := c.entry, &c.grant, &c.entry.last
 	b.taken += g.Granted
@@ -338,7 +337,7 @@ func (b *books) accepted(c *call) (handed audit.Drawn) {
 	return handed
 }
 
-// close takes in the account of a holder that has ended.
+// close adds the account of a holder that has ended.
 func (b *books) close(e *entry) {
 	b.audit.Close(e.key, false, e.last.drawn...)
 	b.ended = b.ended.Plus(b.accountOf(e))
@@ -352,14 +351,14 @@ func (b *books) accountOf(e *entry) protocol.Account {
 	return a
 }
 
-// complain notes a violation. The first one becomes the run's error.
+// complain records a violation. The first violation becomes the run's error.
 func (b *books) complain(format string, args ...any) {
 	if b.wrong == nil {
 		b.wrong = fmt.Errorf("%w: "+format, append([]any{ErrNotConserved}, args...)...)
 	}
 }
 
-// balance returns an error unless the books of all entries balance.
+// balance returns an error unless the accounts of all entries balance.
 func (b *books) balance(entries []*entry) error {
 	total, waiting := b.ended, int64(0)
 	for _, e := range entries {
@@ -378,43 +377,43 @@ func (b *books) balance(entries []*entry) error {
 	return b.wrong
 }
 
-// burnt counts the tokens that were leased and lost so far, by their holders or on the way to them.
+// burnt counts the leased tokens that holders lost so far, or that were lost on the way to holders.
 func (b *books) burnt(entries []*entry) int64 {
 	n := b.ended.Burnt + b.granted - b.taken
 	for _, e := range entries {
 		if e.alive {
-			n += e.client.Holder.Account().Burnt - e.last.granted // which may still arrive
+			n += e.client.Holder.Account().Burnt - e.last.granted // tokens of the last grant may still arrive
 		}
 	}
 	return n
 }
 
-// class counts the requests of all groups with one headroom, in tokens since the warm-up.
+// class counts the requests of all groups with the same headroom, in tokens since the warm-up.
 type class struct {
 	headroom                    float64
 	groups                      []string
 	offered, admitted, shadowed int64
 }
 
-// score counts the decisions of one algorithm: the fleet's, or a rival's.
+// score counts the decisions of one algorithm: of the fleet, or of a rival.
 type score struct {
 	audit    audit.Auditor
 	tally    report.Tally
 	accuracy report.Accuracy
 }
 
-// decided compares s with the central bucket, which has admitted central tokens.
+// decided compares the admissions of s with central, the number of tokens that the central bucket admitted.
 func (s *score) decided(central int64) report.Decided {
 	t := &s.tally
 	return report.Decided{Central: central, Admitted: t.Admitted, FalseRejects: t.FalseRejects, Credit: t.Credit}
 }
 
-// contender is a rival with its score.
+// contender is a rival algorithm with its score.
 type contender struct {
 	score
-	rival.Algorithm         // decides at once, where the request is made; nil for a remote rival
+	rival.Algorithm         // decides a request at once, at the process; nil for a remote rival
 	remote          *remote // asks Redis for each request; nil for a local rival
-	tripsWarm       int64   // round trips in the warm-up
+	tripsWarm       int64   // number of round trips in the warm-up
 }
 
 func (c *contender) trips() int64 {
@@ -424,7 +423,7 @@ func (c *contender) trips() int64 {
 	return c.RoundTrips() - c.tripsWarm
 }
 
-// decided books that it has decided a request at a time.
+// decided records the rival's decision about a request at a time.
 func (c *contender) decided(r *request, at int64, ok bool) {
 	if ok {
 		c.audit.Admit(at, r.key, r.n)
@@ -432,8 +431,7 @@ func (c *contender) decided(r *request, at int64, ok bool) {
 	c.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 }
 
-// classesOf sets each group's class, sorted by headroom. It returns none if all groups have the
-// same headroom.
+// classesOf sets each group's class, sorted by headroom. classesOf returns nil if all headrooms are equal.
 func classesOf(groups []*group) (classes []class) {
 	for _, g := range slices.SortedStableFunc(slices.Values(groups), func(a, b *group) int {
 		return cmp.Compare(a.Headroom, b.Headroom)
@@ -450,7 +448,7 @@ func classesOf(groups []*group) (classes []class) {
 	return classes
 }
 
-// fromStart returns limits with calendar periods shifted to the time since the start of the run.
+// fromStart returns limits whose calendar periods are shifted to time since the start of the run.
 func fromStart(limits []lease.Limit) []lease.Limit {
 	limits = slices.Clone(limits)
 	for i, l := range limits {
@@ -461,7 +459,7 @@ func fromStart(limits []lease.Limit) []lease.Limit {
 	return limits
 }
 
-// newScore audits the promise of each limit for every key of s.
+// newScore returns a score that audits the promise of each limit for every key of s.
 func newScore(s *scenario.Scenario, f *fleet, overcommit int64) score {
 	var bounds []audit.Bound
 	for _, l := range fromStart(s.Limits) {

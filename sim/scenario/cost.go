@@ -9,9 +9,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// Cost is the distribution of the tokens that a request takes, from Min to Max. Its text is "3",
-// "uniform(1,5)" or "pareto(1,500,1.3)". With a Shape it is a bounded Pareto distribution, which ends at Max
-// and so has a mean for any Shape.
+// Cost is the distribution of the tokens per request, from Min to Max. The text of a Cost is "3",
+// "uniform(1,5)" or "pareto(1,500,1.3)". With a Shape, a Cost is a Pareto distribution bounded by Max, which
+// has a mean for any Shape.
 type Cost struct {
 	Min, Max int64
 	Shape    float64 `json:",omitzero"` // 0 for a uniform cost
@@ -39,7 +39,7 @@ func (c *Cost) UnmarshalText(text []byte) error {
 	case err1 != nil || err2 != nil || err3 != nil || form != "pareto" && shape != "":
 		return bad(s, "is not a cost: it is like 3, uniform(1,5) or pareto(1,500,1.3), from 1 to 500 with that shape")
 	case read.Min < 1 || read.Max < read.Min:
-		return bad(s, "must be 1 or more, and rise")
+		return bad(s, "must be 1 or more, in rising order")
 	case form == "pareto" && !read.hasShape():
 		return bad(s, "must have a shape of %v to %v", shapeMin, alphaMax)
 	}
@@ -50,7 +50,7 @@ func (c *Cost) UnmarshalText(text []byte) error {
 // shapeMin bounds Shape so that 1 - (Min/Max)^Shape is precise enough to divide by.
 const shapeMin = 0.01
 
-// hasShape reports whether the tail can be drawn.
+// hasShape reports whether Sample can draw from the Pareto tail with c.Shape.
 func (c Cost) hasShape() bool { return c.Shape >= shapeMin && c.Shape <= alphaMax }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -64,7 +64,7 @@ func (c Cost) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "uniform(%d,%d)", c.Min, c.Max), nil
 }
 
-// Sample draws the cost of one request. A constant draws no number from r.
+// Sample draws the cost of one request. A constant Cost draws no number from r.
 func (c Cost) Sample(r *random.Stream) int64 {
 	switch {
 	case c.Max <= c.Min:
@@ -72,7 +72,7 @@ func (c Cost) Sample(r *random.Stream) int64 {
 	case c.Shape == 0:
 		return c.Min + r.Int64N(c.Max-c.Min+1)
 	}
-	// The share of costs above x is ((Min/x)^Shape - (Min/Max)^Shape) / (1 - (Min/Max)^Shape).
+	// The fraction of costs above x is ((Min/x)^Shape - (Min/Max)^Shape) / (1 - (Min/Max)^Shape).
 	above := 1 - float64(r.Float64()*(1-c.part(float64(c.Max))))
 	return whole(float64(float64(c.Min)*random.Pow(above, -1/c.Shape)), c.Min, c.Max)
 }
@@ -80,10 +80,10 @@ func (c Cost) Sample(r *random.Stream) int64 {
 // part returns (Min/x)^Shape.
 func (c Cost) part(x float64) float64 { return random.Pow(float64(c.Min)/x, c.Shape) }
 
-// meanExactly is the number of costs that Mean adds up one by one. It integrates the rest.
+// meanExactly is the number of costs that Mean adds up one by one, before it integrates the larger costs.
 const meanExactly = 1000
 
-// Mean returns the expected cost: Min plus, for each k above Min, the share of requests that cost k or more.
+// Mean returns the expected cost: Min plus, for each k above Min, the fraction of costs of k or more.
 func (c Cost) Mean() float64 {
 	if c.Shape == 0 || c.Max <= c.Min {
 		return float64(c.Min+c.Max) / 2
@@ -92,9 +92,9 @@ func (c Cost) Mean() float64 {
 	exactly := min(c.Max, c.Min+meanExactly)
 	mean := float64(c.Min)
 	for k := c.Min + 1; k <= exactly; k++ {
-		mean += (c.part(float64(k)-0.5) - end) / (1 - end) // costs are rounded to the nearest
+		mean += (c.part(float64(k)-0.5) - end) / (1 - end) // costs are rounded to the nearest integer
 	}
-	// The integral of the same share from exactly to Max.
+	// For costs above exactly, Mean integrates the fraction of higher costs up to Max.
 	from, to := float64(exactly), float64(c.Max)
 	if exactly == c.Max {
 		return mean

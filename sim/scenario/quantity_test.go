@@ -86,7 +86,7 @@ func TestQuantitiesSayWhatIsWrong(t *testing.T) {
 			"not a cost": {
 				"", "1.5", "uniform(1)", "uniform(1,2", "uniform(1,2,3)", "pareto(1,2)", "pareto(1,2,x)", "exp(3)",
 			},
-			"must be 1 or more": {"0", "-1", "pareto(0,2,1)"}, "must be 1 or more, and rise": {"uniform(5,1)"},
+			"must be 1 or more": {"0", "-1", "pareto(0,2,1)"}, "must be 1 or more, in rising order": {"uniform(5,1)"},
 			"a shape of 0.01 to 100": {"pareto(1,2,0)", "pareto(1,2,200)"},
 		}},
 		{new(DurationDist), map[string][]string{

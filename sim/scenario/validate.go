@@ -15,13 +15,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// ErrInvalidScenario is wrapped by every error that says why a Scenario cannot be run.
+// ErrInvalidScenario is wrapped by every error about a Scenario that cannot be run.
 var ErrInvalidScenario = errors.New("sim: invalid scenario")
 
-// Validate reports the violations of s, after Defaults, as one error that joins them. Each is a lease.Violation
-// that wraps ErrInvalidScenario, with the path that a scenario file has. First come those of ValidateFields;
-// where there are none, all fields that do not fit together. Whether a rival can hold the limits is package
-// rival's to check.
+// Validate reports the violations of s, after Defaults, as one error that joins them. Each violation is a
+// lease.Violation that wraps ErrInvalidScenario, with the field's path in a scenario file. Validate first
+// reports the violations of ValidateFields. If ValidateFields finds none, Validate reports all fields that do
+// not fit together. Only package rival checks whether a rival can hold the limits.
 func (s Scenario) Validate() error {
 	if err := s.ValidateFields(); err != nil {
 		return err
@@ -29,21 +29,22 @@ func (s Scenario) Validate() error {
 	return s.check(true)
 }
 
-// ValidateFields reports, as Validate does, all fields that are wrong by themselves, whatever the
-// kind of workload is: they all are part of the scenario's hash.
+// ValidateFields reports all fields that are wrong by themselves, as Validate does. ValidateFields also
+// checks fields that have no effect in the kind of workload, because all fields are part of the scenario's
+// hash.
 func (s Scenario) ValidateFields() error { return s.check(false) }
 
 // checker collects violations.
 type checker struct {
 	Scenario
 	violation.List
-	together bool // each field is right by itself, so compare them
+	together bool // each field is right by itself, so the checker compares fields
 }
 
 func (s Scenario) check(together bool) error {
 	c := &checker{List: violation.List{Kind: ErrInvalidScenario}, together: together}
 	if s.Duration != 0 && !between(c, "duration", s.Duration, time.Millisecond, DurationMax) {
-		s.Duration = 0 // so that no default is derived from it
+		s.Duration = 0 // no default may depend on an invalid duration
 	}
 	c.Scenario = s.Defaults()
 	s = c.Scenario
@@ -94,35 +95,35 @@ func (s Scenario) check(together bool) error {
 	return c.Err()
 }
 
-// between demands low <= value <= high, and reports whether it is so.
+// between demands low <= value <= high, and reports whether value fulfils the demand.
 func between[T cmp.Ordered](c *checker, path string, value, low, high T) bool {
 	return violation.Between(&c.List, path, value, low, high)
 }
 
-// oneOf demands one of words.
+// oneOf demands that value is one of words.
 func (c *checker) oneOf(path, value string, words []string) {
 	if !slices.Contains(words, value) {
 		c.Add(path, value, "must be one of %s", strings.Join(words, ", "))
 	}
 }
 
-// begins demands a moment of the run. A zero is one only where it was given: otherwise it was forgotten.
+// begins demands a time within the run. A start time has no default, so 0 must be explicit.
 func (c *checker) begins(path string, at time.Duration) {
 	if at == 0 && c.together && !slices.Contains(c.Zeros, path) {
-		c.Add(path, nil, "is missing, must be when it begins, 0s for the start")
+		c.Add(path, nil, "is missing, must be its start time, 0s for the start of the run")
 		return
 	}
 	c.duringTheRun(path, at)
 }
 
-// duringTheRun demands a moment of it.
+// duringTheRun demands a time within the run.
 func (c *checker) duringTheRun(path string, at time.Duration) {
 	if c.together {
 		between(c, path, at, 0, c.Duration)
 	}
 }
 
-// tokens demands a distribution of numbers of tokens with a mean of 1 or more, by which the load is divided.
+// tokens demands a distribution of tokens with a mean of at least 1, because the load is divided by the mean.
 func (c *checker) tokens(path string, d TokenDist) {
 	wrong := c.Len()
 	c.dist(path, d.Dist, d, tokensMax+1, tokensMax)
@@ -131,21 +132,21 @@ func (c *checker) tokens(path string, d TokenDist) {
 	}
 }
 
-// length demands a distribution of lengths of time: none of its parameters is negative.
+// length demands a distribution of durations, whose parameters must not be negative.
 func (c *checker) length(path string, d DurationDist) {
-	if d.P < 0 { // Q is not below it, or is a shape
+	if d.P < 0 { // Q is at least P, or is a shape
 		c.Add(path, d, "must not be negative")
 		return
 	}
 	c.dist(path, d.Dist, d, float64(DurationMax)+1, DurationMax)
 }
 
-// dist demands a distribution that can be drawn from, with no parameter at bound or beyond. A draw
-// may be beyond: the caller of Draw cuts it off. The value is that of the field.
+// dist demands a distribution from which Draw can draw, whose parameters are below bound. A drawn value may
+// exceed bound: the caller of Draw clamps it. value is the field's value for the error.
 func (c *checker) dist(path string, d Dist, value any, bound float64, boundText any) {
 	if _, ok := distRules[d.Kind]; !ok {
 		c.Add(path, value, "but there is no distribution %q", d.Kind)
-	} else if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // so is Inf-Inf
+	} else if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // Inf-Inf is NaN
 		c.Add(path, nil, "has the parameters %v and %v, must be finite", d.P, d.Q)
 	} else if err := d.check(violation.Show(value)); err != nil {
 		c.adopt(path, err)
@@ -159,8 +160,8 @@ func (c *checker) clock(path string, clock Clock) {
 	c.around(path, "drift", clock.Drift.Dist, clock.Drift, driftMax, "1000000ppm")
 }
 
-// around demands the error of a clock. A plain value means both directions, so a negative one would
-// not mean what it says.
+// around demands the distribution of a clock's error. A plain value means both directions, so a negative
+// plain value would be misleading.
 func (c *checker) around(path, field string, d Dist, value any, bound float64, boundText any) {
 	if d.Kind == DistConstant && d.P < 0 {
 		c.Add(path+"."+field, value, "but a plain %s d means uniform in [-d, d]; for one value write uniform(%s,%[2]s)",
@@ -181,7 +182,8 @@ func (c *checker) groups() {
 			names[g.Name] = i
 		}
 		between(c, path+".count", g.Count, 1, processesMax)
-		if of := (lease.Policy{Weight: g.Weight}); g.Weight != c.Policy.Weight { // which is checked there
+		// The policy's own weight is checked with the policy.
+		if of := (lease.Policy{Weight: g.Weight}); g.Weight != c.Policy.Weight {
 			c.adopt(path, of.Validate())
 		}
 		if g.Headroom != c.Policy.Headroom {
@@ -204,14 +206,14 @@ func (c *checker) groups() {
 			between(c, path+".count", step.Count, 0, processesMax)
 			c.duringTheRun(path+".at", step.At)
 			if c.together && step.At < last {
-				c.Add(path+".at", step.At, "must not be before the step before (%v)", last)
+				c.Add(path+".at", step.At, "must not be before the previous step (%v)", last)
 			}
 			most, last = max(most, step.Count), step.At
 		}
 		processes += most
 	}
 	if c.together && processes > processesMax {
-		c.Add("groups", nil, "have %d processes at the most, must be at most %d", processes, processesMax)
+		c.Add("groups", nil, "have up to %d processes, must be at most %d", processes, processesMax)
 	}
 }
 
@@ -221,7 +223,7 @@ func (c *checker) stops(path string, s Stops) {
 	}
 	c.duringTheRun(path+".at", s.At)
 	if s.Every != 0 && s.At != 0 {
-		c.Add(path+".at", s.At, "and every is %v, but stops come once or again and again; one of them must be 0",
+		c.Add(path+".at", s.At, "and every is %v, but stops happen once or repeatedly; one of them must be 0",
 			s.Every)
 	}
 	c.length(path+".for", s.For)
@@ -249,7 +251,7 @@ func (c *checker) fault(path string, f RedisFault) {
 	case FaultSlow:
 		between(c, path+".by", f.By, 1, DurationMax)
 		fallthrough
-	case FaultOutage, FaultHang: // they are nothing without a length
+	case FaultOutage, FaultHang: // an outage or a hang needs a length
 		between(c, path+".for", f.For, 1, DurationMax)
 	case FaultClockStep:
 		if f.By == 0 {
@@ -269,5 +271,5 @@ func (c *checker) fault(path string, f RedisFault) {
 	unread("lost", f.Lost, FaultFailover)
 }
 
-// elem is the path of an element of a list.
+// elem returns the path of element i of a list.
 func elem(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }

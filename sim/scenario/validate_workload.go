@@ -11,15 +11,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// workload checks each field, and what a kind of workload needs. headroom is the most of those
-// processes that it is for.
+// workload checks each field of w, and the fields that the kind of w needs. headroom is the largest headroom
+// of the processes that use w.
 func (c *checker) workload(path string, w Workload, headroom float64) {
 	c.oneOf(path+".kind", w.Kind, WorkloadKinds)
 	c.oneOf(path+".verb", w.Verb, Verbs)
 	between(c, path+".rate", w.Rate, 0, 1e9)
 	between(c, path+".load", w.Load, 0, 1e6)
 	if w.Cost.Min < 1 || w.Cost.Max < w.Cost.Min {
-		c.Add(path+".cost", w.Cost, "must be 1 or more, and rise")
+		c.Add(path+".cost", w.Cost, "must be 1 or more, in rising order")
 	}
 	if w.Cost.Shape != 0 && !w.Cost.hasShape() {
 		c.Add(path+".cost", w.Cost, "whose shape must be %v to %v", shapeMin, alphaMax)
@@ -50,7 +50,7 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 		return
 	}
 	if w.Rate != 0 && w.Load != 0 {
-		c.Add(path+".load", w.Load, "and rate is %s, but both say how many requests there are; one of them must be 0",
+		c.Add(path+".load", w.Load, "and rate is %s, but both set the number of requests; one of them must be 0",
 			violation.Show(w.Rate))
 	}
 	c.unread(path, w)
@@ -67,7 +67,7 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 		if w.Think.Kind == DistUniform {
 			typical = w.Think.Q
 		}
-		if typical < float64(meanMin) { // a client that is answered at once would ask for ever at one instant
+		if typical < float64(meanMin) { // without Think, requests of one instant would never end
 			c.Add(path+".think", w.Think, "must take %v or more in the mean", meanMin)
 		}
 	case Replay:
@@ -75,7 +75,7 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 	}
 }
 
-// readBy are the fields of a Workload that only some kinds of it read.
+// readBy lists the fields of a Workload that only some kinds of workload read.
 var readBy = map[string][]string{
 	"Load": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary},
 	"Rate": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary},
@@ -89,10 +89,10 @@ var readBy = map[string][]string{
 	"Repeated": {Replay}, "File": {Replay}, "Columns": {Replay},
 }
 
-// readByVerb are those that only some verbs read.
+// readByVerb lists the fields of a Workload that only some verbs read.
 var readByVerb = map[string][]string{"Deadline": {VerbWait}, "Patience": {VerbWait}}
 
-// unread reports every setting of w that its kind or its verb does not read, and that is not the
+// unread reports every field of w that the kind or the verb of w does not read, and that differs from the
 // default: a setting without an effect is a mistake.
 func (c *checker) unread(path string, w Workload) {
 	plain := reflect.ValueOf(c.atBoundaries(Workload{Kind: w.Kind}).Defaults(c.Duration))
@@ -111,7 +111,7 @@ func (c *checker) unread(path string, w Workload) {
 	}
 }
 
-// trace reports the first thing that is wrong: a trace is right or wrong as a whole.
+// trace reports only the first invalid request of a trace.
 func (c *checker) trace(path string, w Workload, headroom float64) {
 	if w.Trace == nil || len(w.Trace.Requests) == 0 {
 		c.Add(path, w.File, "but there is no trace with requests to replay")
@@ -142,8 +142,8 @@ func (c *checker) trace(path string, w Workload, headroom float64) {
 	}
 }
 
-// mostAdmitted is the largest cost that can ever be admitted to a process with that headroom, and
-// what that is.
+// mostAdmitted returns the largest cost that the limits can ever admit to a process with this headroom. why
+// describes this bound for an error.
 func (c *checker) mostAdmitted(headroom float64) (n int64, why string) {
 	n = int64(math.MaxInt64)
 	for _, l := range c.Limits {

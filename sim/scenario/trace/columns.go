@@ -9,20 +9,21 @@ import (
 	"time"
 )
 
-// Columns maps the fields of a request to a file's names. The zero value takes the names of the
-// package's documentation, and refuses a CSV file with others.
+// Columns maps the fields of a request to column names. The zero Columns expects the names in the package's
+// documentation, and refuses a CSV file with other names.
 type Columns struct {
-	named map[string]string // the file's name, by the field
-	unit  int64             // of the time, in nanoseconds; 0 for a timestamp
+	named map[string]string // column name by field
+	unit  int64             // unit of the time in nanoseconds; 0 for a timestamp
 }
 
-// timeColumns are nanoseconds per unit of each.
+// timeColumns has the nanoseconds per unit of each time column.
 var timeColumns = map[string]int64{"time_s": 1e9, "time_ms": 1e6, "time_us": 1e3, "time_ns": 1, "time": 0}
 
 const columnNames = "time_s (or time_ms, time_us, time_ns; or time, a timestamp), process, key and tokens"
 
-// ParseColumns reads "time_ms=ts,key=user.id": the field on the left is in the column on the right. Other
-// columns are ignored. A field that is not on the left is in the column with its own name, if there is one.
+// ParseColumns parses "time_ms=ts,key=user.id": the field on the left of each pair is in the column on the
+// right. A field without a pair is in the column with the field's own name, if the file has such a column.
+// Other columns are ignored.
 func ParseColumns(text string) (Columns, error) {
 	c := Columns{}
 	if text == "" {
@@ -43,7 +44,7 @@ func ParseColumns(text string) (Columns, error) {
 			return Columns{}, fmt.Errorf("%w: columns %q: unknown %q; there are %s",
 				ErrInvalid, text, what, columnNames)
 		case again:
-			return Columns{}, fmt.Errorf("%w: columns %q: %s is there twice", ErrInvalid, text, what)
+			return Columns{}, fmt.Errorf("%w: columns %q: %s is mapped twice", ErrInvalid, text, what)
 		case isTime:
 			c.unit = unit
 		}
@@ -52,13 +53,13 @@ func ParseColumns(text string) (Columns, error) {
 	return c, nil
 }
 
-// timeOf reads a text as a moment.
+// timeOf parses a text as a time.
 func (c *Columns) timeOf(text string) (time.Duration, error) {
 	if c.unit > 0 {
 		return nanoseconds(text, c.unit)
 	}
 	const n = len(time.DateOnly)
-	if len(text) > n && text[n] == ' ' { // as databases write it, maybe with UTC at the end
+	if len(text) > n && text[n] == ' ' { // databases write a space instead of T, and sometimes UTC at the end
 		text = text[:n] + "T" + strings.ReplaceAll(strings.TrimSuffix(text[n:], " UTC"), " ", "")
 	}
 	for _, layout := range layouts {
@@ -73,17 +74,17 @@ func (c *Columns) timeOf(text string) (time.Duration, error) {
 		"a number needs its unit, as in time_s")
 }
 
-// layouts are formats of timestamps, the last one of access logs. All may have fractions.
+// layouts lists formats of timestamps, that of access logs last. All formats may have fractions.
 var layouts = []string{
 	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07", "2006-01-02T15:04:05",
 	"02/Jan/2006:15:04:05 -0700",
 }
 
-// decimal is a number whose exponent does not ask for a great many digits.
+// decimal matches a number whose exponent has at most three digits, which bounds the digits of its value.
 var decimal = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$`)
 
-// nanoseconds reads a decimal number of a unit. A double would not do: 1700000000.123456789 has
-// more digits than it holds.
+// nanoseconds parses a decimal number of a unit. A double is not precise enough: 1700000000.123456789 has
+// more digits than a double.
 func nanoseconds(s string, unit int64) (time.Duration, error) {
 	if !decimal.MatchString(s) {
 		return 0, errors.New("is not a decimal number")

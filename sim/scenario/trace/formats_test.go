@@ -122,7 +122,7 @@ func TestAFileOfAnotherKindIsRefusedByItsName(t *testing.T) {
 		"ts":                 "must be like time_ms=ts,key=user",
 		"key=":               "must be like",
 		"when=ts":            `unknown "when"; there are time_s`,
-		"time_s=a,time_ms=b": "time is there twice",
+		"time_s=a,time_ms=b": "time is mapped twice",
 	} {
 		_, err := ParseColumns(text)
 		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want), "%q: %v", text, err)
