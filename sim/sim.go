@@ -1,24 +1,24 @@
-// Package sim simulates a fleet of limiters on a virtual clock: its processes, load, network and
-// Redis, and what goes wrong with them. It runs the code of internal/protocol that production runs, and
-// audits every admission.
+// Package sim simulates a fleet of limiters on a virtual clock: the fleet's processes, load, network, Redis,
+// and their faults. The simulation runs the code of internal/protocol that production runs, and audits every
+// admission.
 //
-// Run takes a Scenario and returns a Report. This package only gives names to the types of its
-// folders. The data goes through them in this order:
+// Run takes a Scenario and returns a Report. Package sim only gives names to the types of the packages in its
+// folder. The data passes through these packages in this order:
 //
 //	scenario    the question: fleet, load, network, Redis, faults (scenario/file reads it as YAML,
 //	            scenario/trace reads recorded requests)
 //	arrival     when the requests of each process come
 //	engine      the simulated world: processes, network, Redis, and the books of every token
-//	audit       whether the promise was kept, over all windows
+//	audit       whether the promise of section 1 of docs/protocol.md was kept, over all windows
 //	report      the answer: figures with intervals over the replications
 //	search      one question to many simulations: sweeps, plans, thresholds
-//	view        all of that shown to a person or a program: tables, charts, pages
+//	view        reports and searches shown to a person or a program: tables, charts, pages
 //
-// Beside them stand rival (other algorithms on the same requests), random (streams of numbers that
-// are the same on every machine), and cmd/leasesim (the command): see docs/simulator.md.
+// Three more packages stand in this folder: rival (other algorithms on the same requests), random (streams of
+// numbers that are equal on every machine), and cmd/leasesim (the command). See docs/simulator.md.
 //
-// Everything is exact and repeatable: a scenario and a seed give the same Report to the last bit on
-// any machine. Nothing here reads a wall clock, but for the part of the Report called Machine.
+// A simulation is exact and repeatable: a scenario and a seed give the same Report to the last bit on any
+// machine. No simulation reads a wall clock, except to fill the section Machine of the Report.
 package sim
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Run simulates s with a Runner's defaults. The error wraps ErrInvalidScenario, ErrInterrupted or
+// Run simulates s with a default Runner. The error wraps ErrInvalidScenario, ErrInterrupted or
 // ErrNotConserved.
 func Run(ctx context.Context, s Scenario) (Report, error) { return engine.Runner{}.Run(ctx, s) }
 
@@ -43,10 +43,10 @@ func Requests(s Scenario, process int) (iter.Seq[TraceRequest], error) {
 // Record returns s with its workload drawn, as a replay of the requests that its first replication makes.
 func Record(s Scenario) (Scenario, error) { return engine.Record(s) }
 
-// Runner runs scenarios; its zero value is a good default.
+// Runner runs scenarios. The zero Runner is a good default.
 type Runner = engine.Runner
 
-// The question: see package scenario.
+// The types of a scenario are declared in package scenario.
 type (
 	Scenario     = scenario.Scenario
 	Keys         = scenario.Keys
@@ -68,7 +68,7 @@ type (
 	TokenDist    = scenario.TokenDist
 )
 
-// The answer: see package report.
+// The types of a Report are declared in package report.
 type (
 	Report      = report.Report
 	Figures     = report.Figures
@@ -81,13 +81,14 @@ type (
 	Machine     = report.Machine
 )
 
-// WindowsEnough is how many sliding windows must count: see Scenario.Enough.
+// WindowsEnough is the number of sliding windows that must count in a run: see Scenario.Enough.
 const WindowsEnough = scenario.WindowsEnough
 
-// DurationMax is the longest run.
+// DurationMax is the duration of the longest run.
 const DurationMax = scenario.DurationMax
 
-// Kinds of workload, verbs of requests, distributions and faults of Redis. Package scenario has all.
+// These constants are kinds of workload, verbs of requests, distributions and faults of Redis. Package
+// scenario has further ones.
 const (
 	Constant  = scenario.Constant
 	Poisson   = scenario.Poisson
@@ -111,12 +112,12 @@ const (
 	FaultClockStep    = scenario.FaultClockStep
 )
 
-// The errors that a caller may look for with errors.Is.
+// A caller may test for these errors with errors.Is.
 var (
 	ErrInvalidScenario = scenario.ErrInvalidScenario
 	ErrInterrupted     = engine.ErrInterrupted
 	ErrNotConserved    = engine.ErrNotConserved
 )
 
-// Constantly is the distribution of one value.
+// Constantly returns the distribution that has only the value d.
 func Constantly(d time.Duration) DurationDist { return scenario.Constantly(d) }

@@ -7,75 +7,75 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
 )
 
-// never is the time of an event that does not happen.
+// never is the time of an event that will not happen.
 const never = arrival.Never
 
-// agenda holds the simulated time and the coming events, in a heap. A heap node has four children, because
-// that uses the cache better than two.
+// agenda holds the simulated time and the pending events, in a heap. A heap node has four children, because
+// four use the cache better than two.
 type agenda struct {
-	now     int64 // nanoseconds since the start
+	now     int64 // simulated time, in nanoseconds since the start
 	heap    []event
-	made    uint64               // events so far
-	due     [eventKinds][]moment // the event in force, by kind and id
-	sweepAt int                  // heap length that triggers the next sweep
+	made    uint64               // number of events made
+	due     [eventKinds][]moment // the pending event of each kind and id
+	sweepAt int                  // length of heap that triggers the next sweep
 }
 
 // event happens at a time. Events of one time happen in the order of their making, and events with atEnd
 // after all others, so that a run is the same on every machine. An event has no pointer, because the heap is
-// the engine's busiest memory.
+// the engine's busiest memory, and pointers would cost the garbage collector time.
 type event struct {
 	at   int64
-	seq  uint64 // the order of making, from 1, and atEnd
+	seq  uint64 // the event's number in the order of making, from 1, plus atEnd if it is set
 	kind eventKind
-	id   int32 // index of the process, entry, batch, ... that the event concerns
+	id   int32 // index of the process, entry, batch or other object of the event
 }
 
 func (e *event) before(o *event) bool { return e.isBefore(o) == 1 }
 
-// isBefore returns 1 if e is before o, else 0. It is a subtraction of 128 bits: a branch would be
-// mispredicted, because the order of events in a heap is nearly random.
+// isBefore returns 1 if e is before o, else 0. isBefore subtracts 128-bit numbers instead of branching,
+// because a branch would be mispredicted: the order of events in a heap is nearly random.
 func (e *event) isBefore(o *event) int {
 	_, borrow := bits.Sub64(e.seq, o.seq, 0)
 	_, borrow = bits.Sub64(uint64(e.at), uint64(o.at), borrow)
 	return int(borrow)
 }
 
-// moment identifies an event by its time and number; its seq is 0 for none.
+// moment identifies an event by its time and number; a seq of 0 means no event.
 type moment struct {
 	at  int64
 	seq uint64
 }
 
-// eventKind is the kind of an event, and says which table its id indexes.
+// eventKind is the kind of an event, and determines which table the event's id indexes.
 type eventKind uint8
 
 const (
-	evArrival eventKind = iota // a request of a process
-	evPoll                     // an entry may have a call due
-	evFlush                    // a batch is sent, at the end of the instant
+	evArrival eventKind = iota // a process gets a request
+	evPoll                     // an entry polls its client
+	evFlush                    // the link sends a batch, at the end of the instant
 	evShaken                   // a round trip of a batch's handshake ends
 	evRequest                  // a batch reaches Redis
-	evServed                   // a batch has been executed
-	evReply                    // a batch is answered
-	evLook                     // a link may have overdue batches
+	evServed                   // Redis has executed a batch
+	evReply                    // the reply to a batch reaches the process
+	evLook                     // a link checks for overdue batches
 	evWaitEnd                  // a waiter has waited for its time limit
-	evDraws                    // a link may send its waiting draws
+	evDraws                    // a link checks whether it may send its waiting draws
 	evSpend                    // the lease of an adversary's entry is about to end
-	evSettle                   // the cost of a reservation is known
-	evUser                     // the next step of a closed-loop user
+	evSettle                   // the cost of a reservation becomes known
+	evUser                     // a closed-loop user takes the next step
 	evPause                    // a process stops
-	evResume                   // a process continues
-	evKill                     // a process is killed
+	evResume                   // a paused process continues
+	evKill                     // a process crashes
 	evStart                    // a process starts
-	evAct                      // a step of the scenario: autoscaling, a fault and so on
-	evSample                   // a point of the series
+	evAct                      // a step of the scenario happens: autoscaling, a fault and so on
+	evSample                   // the recorder takes a point of the series
 	eventKinds
 )
 
-// atEnd puts an event at the end of its instant.
+// atEnd, set in seq, puts an event at the end of its instant.
 const atEnd = 1 << 63
 
-// at makes an event, which replaces an earlier event of the same kind and id.
+// at makes an event, and replaces an earlier event of the same kind and id.
 func (a *agenda) at(at int64, kind eventKind, id int32) {
 	e := a.next(at, kind, id)
 	i := len(a.heap)
@@ -91,8 +91,8 @@ func (a *agenda) at(at int64, kind eventKind, id int32) {
 	a.heap[i] = e
 }
 
-// replace makes an event in the place of the first one, which has happened. The most frequent step is an
-// arrival that makes the next arrival.
+// replace makes an event and puts it in the heap at the place of the first event, which has happened. The
+// most frequent event is an arrival, which makes the next arrival.
 func (a *agenda) replace(at int64, kind eventKind, id int32) { a.down(0, a.next(at, kind, id)) }
 
 func (a *agenda) next(at int64, kind eventKind, id int32) event {
@@ -114,12 +114,12 @@ func (a *agenda) cancel(kind eventKind, id int32) {
 	}
 }
 
-// expects reports whether an event of this kind and id is due at that time.
+// expects reports whether an event of this kind and id is pending for the time at.
 func (a *agenda) expects(at int64, kind eventKind, id int32) bool {
 	return a.planned(kind, id) && a.due[kind][id].at == at
 }
 
-// planned reports whether an event of this kind and id is due.
+// planned reports whether an event of this kind and id is pending.
 func (a *agenda) planned(kind eventKind, id int32) bool {
 	return int(id) < len(a.due[kind]) && a.due[kind][id].seq != 0
 }
@@ -136,8 +136,8 @@ func (a *agenda) pop() {
 	}
 }
 
-// sweep drops obsolete events, such as time limits of waits that have ended. The order of the remaining
-// events does not depend on their places in the heap.
+// sweep drops obsolete events, such as time limits of waits that have ended. The events' order does not
+// depend on their places in the heap.
 func (a *agenda) sweep() {
 	a.heap = slices.DeleteFunc(a.heap, a.obsolete)
 	a.sweepAt = 2*len(a.heap) + 1024
@@ -146,7 +146,7 @@ func (a *agenda) sweep() {
 	}
 }
 
-// down puts e at place i and moves it down to its level.
+// down puts e at place i of the heap and moves e down to its level.
 func (a *agenda) down(i int, e event) {
 	h := a.heap
 	for {
@@ -176,13 +176,13 @@ func (a *agenda) down(i int, e event) {
 	h[i] = e
 }
 
-// slots numbers objects that events refer to, and reuses free numbers.
+// slots numbers the objects to which events refer, and reuses free numbers.
 type slots[T any] struct {
 	all  []*T
 	free []int32
 }
 
-// number returns a free number, whose slot may still have its last object.
+// number returns a free number, whose slot may still contain the slot's last object.
 func (s *slots[T]) number() (id int32) {
 	if n := len(s.free); n > 0 {
 		id = s.free[n-1]
@@ -193,7 +193,7 @@ func (s *slots[T]) number() (id int32) {
 	return int32(len(s.all) - 1)
 }
 
-// take returns a free number and the last object of its slot.
+// take returns a free number and the last object in its slot.
 func (s *slots[T]) take() (id int32, last *T) {
 	id = s.number()
 	if s.all[id] == nil {
@@ -204,11 +204,12 @@ func (s *slots[T]) take() (id int32, last *T) {
 
 func (s *slots[T]) give(id int32) { s.free = append(s.free, id) }
 
-// serverStart is the server's time at the beginning, in microseconds: far from 0, so that it can step back.
+// serverStart is the server's time at the start, in microseconds: far from 0, so that it may be set back.
 const serverStart = 1_700_000_000_000_000
 
-// The entities with random streams of their own; see random.New. A process is identified by the place of its
-// group and its rank there, so that an additional process or group does not change the others.
+// These constants number the entities that have random streams of their own; see random.New. A process is
+// identified by the index of its group and its rank in the group, so that an additional process or group does
+// not change the streams of other processes.
 const (
 	streamProcess uint64 = iota + 1
 	streamArrivals

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// demand makes the load: the streams of requests and the users of closed loops.
+// demand makes the load: the requests of streams and of closed-loop users.
 type demand struct {
 	time  *agenda
 	s     *scenario.Scenario
@@ -18,44 +18,44 @@ type demand struct {
 	books *books
 
 	keys    *random.Weights
-	sources []source // one per process
+	sources []source // one source per process
 	users   []user
 	loads   map[*scenario.Workload]*shared
-	first   []int // for each group, the number of its first process among all that share the workload
+	first   []int // for each group, its first process's number among those that share the workload
 	largest int64 // the largest cost of a request
 }
 
 // source generates the requests of one process.
 type source struct {
-	rate    float64 // requests per second
+	rate    float64 // rate in requests per second
 	stream  arrival.Stream
 	at      int64 // planned time of the next request
 	moments random.Stream
-	users   []int32 // users of a closed loop
-	usersOf int32   // the life of the process in which they began
+	users   []int32 // users of a closed loop at the process
+	usersOf int32   // the life of the process in which users began
 }
 
 // shared is the state of groups that share a workload.
 type shared struct {
-	shares    float64 // sum of the groups' shares
+	shares    float64 // sum of the shares of the groups
 	processes int
-	recording *arrival.Recording // divided between all processes
+	recording *arrival.Recording // recorded requests, divided between all processes
 }
 
 // request is one request to a process.
 type request struct {
 	p       *process
 	key     int32
-	user    int32 // index of the closed-loop user that waits for the answer; -1 for none
+	user    int32 // index of the closed-loop user that made the request; -1 for none
 	n       int64
 	at      int64
-	within  int64 // nanoseconds that it waits in line at most: until its deadline, or until its user gives up
-	central bool  // one central bucket would have admitted the request
+	within  int64 // longest wait in line, in nanoseconds: until the deadline, or until the user gives up
+	central bool  // the central bucket would have admitted the request
 
-	reservation int32 // number of its reservation, from 1; 0 for none
+	reservation int32 // number of the request's reservation, from 1; 0 for none
 }
 
-// user is one user of a closed loop: it thinks, sends a request, and retries after a denial.
+// user is one user of a closed loop: the user thinks, sends a request, and retries after a denial.
 type user struct {
 	p        *process
 	key      int32
@@ -63,7 +63,7 @@ type user struct {
 	attempts int
 }
 
-// prepare initialises the sources of f's processes.
+// prepare initialises the sources of all processes in f.
 func (d *demand) prepare(f *fleet) {
 	d.keys = arrival.KeyWeights(d.s.Keys)
 	d.largest = math.MaxInt64
@@ -91,7 +91,7 @@ func (d *demand) prepare(f *fleet) {
 	}
 }
 
-// divide divides a group's load between its processes that should run.
+// divide divides a group's load between the processes of the group that should run.
 func (d *demand) divide(g *group) {
 	rate := float64(g.Share / d.loads[g.load].shares * d.s.RateOf(g.load))
 	shares := arrival.Shares(g.count, g.Skew)
@@ -103,7 +103,7 @@ func (d *demand) divide(g *group) {
 	}
 }
 
-// begin starts p's requests.
+// begin starts the requests of process p.
 func (d *demand) begin(p *process) {
 	src, g := &d.sources[p.index], p.group
 	d.time.cancel(evArrival, p.index)
@@ -130,7 +130,7 @@ func (d *demand) begin(p *process) {
 	}
 }
 
-// arrive makes the request of the agenda's first event.
+// arrive makes the request of the agenda's first event, an arrival.
 func (d *demand) arrive(p *process) {
 	if p.state != running {
 		d.time.pop()
@@ -140,7 +140,7 @@ func (d *demand) arrive(p *process) {
 	d.ask(p, key, n, -1)
 }
 
-// next draws the request of the agenda's first event, and puts p's next arrival in its place.
+// next draws the request of the agenda's first event, and replaces the event by p's next arrival.
 func (d *demand) next(p *process) (key int32, n int64) {
 	src := &d.sources[p.index]
 	key, n = d.draw(p)
@@ -194,7 +194,7 @@ func (d *demand) drain(e *entry) {
 func (d *demand) seat(p *process) {
 	src, load := &d.sources[p.index], p.group.load
 	if src.usersOf == p.life {
-		return // the load was divided again; the users are the same
+		return // the load was divided again among the same users
 	}
 	src.usersOf = p.life
 	if src.users == nil {

@@ -12,34 +12,34 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// entry is one key in one process: a protocol.Client, and the time of its next poll.
-// TestProcessesAreGrantedWhatHybridIs compares its behaviour with hybrid's.
+// entry is one key in one process, with a protocol.Client and the time of the client's next poll.
+// TestProcessesAreGrantedWhatHybridIs compares the behaviour of an entry with package hybrid.
 type entry struct {
 	fleet  *fleet
 	p      *process
 	key    int32
 	id     int32
-	shard  int32 // of Redis
+	shard  int32 // index of the key's Redis shard
 	alive  bool
 	client protocol.Client
 
-	pressing bool          // a request waits for its next call
+	pressing bool          // a request waits for the entry's next call
 	flight   int64         // number of the call under way; 0 for none
 	asked    int64         // seq of the last call
-	leaveAt  clock.Instant // when it is forgotten
-	draw     *draw         // under way, in place of a client that is started; nil for none
+	leaveAt  clock.Instant // when the process forgets the entry
+	draw     *draw         // the draw under way instead of a started client; nil for none
 
-	charged int64 // tokens that requests used beyond what they had reserved
-	paid    int64 // of charged: confirmed by the bucket's answer to a call
+	charged int64 // tokens that requests used beyond their reservations
+	paid    int64 // tokens of charged that the bucket has confirmed in a reply
 
-	last   execution   // the last of its calls that the bucket has executed
-	handed audit.Drawn // what the present reply brought for waiting requests, until it is handed out
+	last   execution   // the last call of the entry that the bucket has executed
+	handed audit.Drawn // draws for waiting requests in the present reply that are not handed out yet
 }
 
-// atRest is a key of a process that has no entry.
+// atRest is a key that has no entry in its process.
 type atRest struct {
 	key   protocol.Key
-	until clock.Instant // then it is forgotten
+	until clock.Instant // when the process forgets the key
 }
 
 // waiter is a request that waits for tokens.
@@ -47,13 +47,13 @@ type waiter struct {
 	protocol.Waiter
 	e       *entry
 	request request
-	audited []audit.Drawn // what it has so far, as the auditor knows it
+	audited []audit.Drawn // the auditor's draws of the tokens that the waiter has so far
 	id      int32
 }
 
 func (e *entry) isAdversary() bool { return e.p.group.load.Kind == scenario.Adversary }
 
-// take is the hot path.
+// take tries to admit a request from the pool, on the hot path.
 func (e *entry) take(n int64) bool {
 	if e.p.policy.StrictExpiry {
 		e.client.Holder.Expire(e.Now())
@@ -71,7 +71,7 @@ func (e *entry) take(n int64) bool {
 	return t.OK()
 }
 
-// decide answers a request, now or later.
+// decide answers a request at once, or makes it wait.
 func (e *entry) decide(r request) {
 	if e.take(r.n) {
 		if r.reservation == 0 {
@@ -95,8 +95,8 @@ func (e *entry) decide(r request) {
 	}
 }
 
-// answer delivers the decision to a request; see books.answered. In shadow mode a denied request
-// proceeds all the same, unless the process has ended.
+// answer delivers the decision to a request; see books.answered. In shadow mode a denied request proceeds,
+// unless the process has ended.
 func (e *entry) answer(r *request, ok bool, tokens int64) {
 	e.fleet.books.answered(r, ok, tokens)
 	if !ok && e.p.group.Shadow && e.p.state == running {
@@ -111,7 +111,7 @@ func (e *entry) answer(r *request, ok bool, tokens int64) {
 	}
 }
 
-// enqueue makes r wait for the time that the client knows, unless its user loses patience before.
+// enqueue makes r wait for the longest wait that the client knows, unless r's user loses patience earlier.
 func (e *entry) enqueue(r request, now clock.Instant) {
 	id, w := e.fleet.waiters.take()
 	w.id, w.e, w.request = id, e, r
@@ -125,7 +125,7 @@ func (e *entry) enqueue(r request, now clock.Instant) {
 	e.client.Enqueue(now, &w.Waiter)
 }
 
-// end ends w's wait: its time is over.
+// end ends the wait of w at its time limit.
 func (w *waiter) end() {
 	if w.Patience == protocol.InLine {
 		w.e.client.Cancel(w.e.Now(), &w.Waiter)
@@ -134,7 +134,7 @@ func (w *waiter) end() {
 	}
 }
 
-// The following methods implement protocol.Host.
+// The following methods of entry implement protocol.Host.
 
 // Now reads the process's monotonic clock.
 func (e *entry) Now() clock.Instant { return e.p.local(e.fleet.time.now) }
@@ -158,7 +158,7 @@ func (e *entry) Handed(w *protocol.Waiter, n int64, from protocol.Origin) {
 	x.audited = append(x.audited, e.fleet.books.audit.Open(e.fleet.time.now, e.key, n))
 }
 
-// Passed moves draws: the oldest ones, as what went from the pool to w came last.
+// Passed moves the oldest draws of w to another waiter, because the tokens from the pool came to w last.
 func (e *entry) Passed(w, to *protocol.Waiter, n int64) {
 	from, x := w.Owner.(*waiter), to.Owner.(*waiter)
 	for n > 0 {
@@ -186,7 +186,7 @@ func (e *entry) settled(w *protocol.Waiter, tokens int64, d protocol.Decision) {
 	admitted := d.OK() && d.Source != lease.SourceFallback
 	if y := e.fleet.reservationOf(&r); admitted && y != nil {
 		y.has(tokens, d)
-		if y.cancelled { // the cancellation decides about them
+		if y.cancelled { // the cancellation decides about the draws of x
 			y.open = append(y.open, x.audited...)
 			x.audited = x.audited[:0]
 		}
@@ -203,14 +203,14 @@ func (e *entry) Breaker() *protocol.Breaker { return e.fleet.network.linkOf(e).b
 
 func (e *entry) NewID() string { return e.p.rename() }
 
-// spend makes an adversary spend the rest of a lease that is about to end.
+// spend makes an adversary spend all tokens of a lease that is about to end.
 func (e *entry) spend() {
 	if e.p.pausedUntil == 0 && e.Now() < e.client.Holder.Deadline() {
 		e.fleet.demand.drain(e)
 	}
 }
 
-// rest drops e, except what its process must remember of the bucket.
+// rest drops e, but keeps the state of the bucket that e's process must remember.
 func (e *entry) rest() bool {
 	m, ok := e.client.Rest()
 	if ok {
@@ -222,7 +222,7 @@ func (e *entry) rest() bool {
 	return ok
 }
 
-// finish ends e: the tokens that it holds are burnt, and its waiters are denied.
+// finish ends e: its held tokens are burnt, and its waiters are denied.
 func (e *entry) finish() {
 	if !e.alive {
 		return
@@ -260,7 +260,7 @@ func (e *entry) askAt(at int64) {
 	}
 }
 
-// ask polls e, and sends its call if it is time.
+// ask polls e, and sends a call if the client wants one.
 func (e *entry) ask() {
 	call, next := e.poll()
 	if !call {
@@ -277,7 +277,7 @@ func (e *entry) ask() {
 	e.call(next)
 	held := l.held
 	l.held = l.held[:0]
-	for _, h := range held { // calls that were held back go along
+	for _, h := range held { // calls that were held back travel with this call
 		if !h.alive || h.flight != 0 || h == e {
 			continue
 		}
@@ -289,7 +289,7 @@ func (e *entry) ask() {
 	}
 }
 
-// poll asks the client whether a call is due, and when to poll again.
+// poll reports whether the client wants to make a call, and when to poll again.
 func (e *entry) poll() (call bool, next clock.Instant) {
 	now := e.Now()
 	due := e.client.Tick(now, e.fleet.network.linkOf(e).rules.RTT())
@@ -312,8 +312,8 @@ func (e *entry) poll() (call bool, next clock.Instant) {
 	return false, min(due.At, e.leaveAt)
 }
 
-// call builds e's call into the batch that its link sends at the end of this instant, if the shard
-// takes any now, and polls e again at next.
+// call adds e's call to the batch that e's link sends at the end of this instant, if the shard accepts calls
+// now, and schedules e's next poll at next.
 func (e *entry) call(next clock.Instant) {
 	e.pressing = false
 	n, l, now := e.fleet.network, e.fleet.network.linkOf(e), e.Now()
@@ -322,7 +322,7 @@ func (e *entry) call(next clock.Instant) {
 		again := now.Add(node.Window)
 		if l.breaker.Away() {
 			again = max(again, e.client.Failures.Turn(now))
-			e.poll() // requests that wait get the answer of the fallback
+			e.poll() // the fallback answers waiting requests
 		}
 		e.schedule(again)
 		return
@@ -343,8 +343,8 @@ func (e *entry) call(next clock.Instant) {
 	e.schedule(next)
 }
 
-// putOff makes e try later whether its shard takes calls. The fallback answers its waiters, and a
-// process that leaves gives nothing back to a shard that is away.
+// putOff makes e retry when e's shard may accept calls. The fallback answers e's waiters. A process that
+// leaves gives nothing back to a shard that is away.
 func (e *entry) putOff() {
 	now, b := e.Now(), e.Breaker()
 	if e.client.State(now) == protocol.StateLeaving && b.Away() {
@@ -365,12 +365,12 @@ func (e *entry) receive(c *call) {
 	now := e.Now()
 	err := c.err
 	if err == nil {
-		err = lease.ErrUnavailable // a reply to another call
+		err = lease.ErrUnavailable // the error if the reply belongs to another call
 		if got, ok := e.client.Accept(now, &c.grant); ok {
 			e.flight = 0
 			e.handed = e.fleet.books.accepted(c)
 			e.client.Serve(now, got)
-			e.fleet.books.audit.Close(e.key, false, e.handed) // draws for requests that have gone
+			e.fleet.books.audit.Close(e.key, false, e.handed) // draws for requests that no longer wait
 			if e.isAdversary() {
 				at := e.p.when(e.fleet.time.now, e.client.Holder.Deadline()) - 1
 				e.fleet.time.at(max(e.fleet.time.now, at), evSpend, e.id)
@@ -395,7 +395,7 @@ func (e *entry) fail(now clock.Instant, err error) {
 // awaits reports whether e waits for an answer to the call with this number.
 func (e *entry) awaits(number int64) bool { return e.alive && e.flight == number }
 
-// overdue ends the wait for the call with this number.
+// overdue ends e's wait for the call with this number.
 func (e *entry) overdue(number int64) {
 	if e.awaits(number) {
 		e.use()
@@ -405,9 +405,9 @@ func (e *entry) overdue(number int64) {
 	}
 }
 
-// draw is a request of a key at rest on its way to the store and back (docs/protocol.md section 8.17). The
-// key's entry has no client. If the draw does not end with a plain reply, a client starts and takes the draw
-// over.
+// draw is a request of a key at rest on its way to the store and back (docs/protocol.md section 8.17). During
+// a draw, the key's entry has no started client. Unless the draw ends with a plain reply, a client starts and
+// takes over the draw.
 type draw struct {
 	*waiter
 	key     protocol.Key
@@ -415,7 +415,7 @@ type draw struct {
 	request lease.Request
 }
 
-// drawFor makes r, of a key that has no entry, a draw. It returns false if an entry has to decide.
+// drawFor makes r, of a key without an entry, a draw. drawFor returns false if an entry must decide r.
 func (f *fleet) drawFor(r *request) bool {
 	p := r.p
 	if p.group.patience != protocol.OneCall {
@@ -444,7 +444,7 @@ func (f *fleet) drawFor(r *request) bool {
 	return true
 }
 
-// use brings e into use, if it draws.
+// use starts e's client if e has a draw under way.
 func (e *entry) use() {
 	d := e.draw
 	if d == nil {
@@ -456,8 +456,8 @@ func (e *entry) use() {
 	e.Wake(false)
 }
 
-// drew processes the reply to e's draw. It returns false unless the reply admits the request and
-// says nothing else.
+// drew processes the reply to e's draw. drew returns false unless the reply is plain: it admits the request
+// and has no other content.
 func (e *entry) drew(c *call) bool {
 	d, b := e.draw, e.fleet.books
 	if d == nil || c.err != nil {

@@ -14,34 +14,34 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// process is one member of the fleet. After a kill and a start it is a new process for all others (life),
-// with the same clock and the same place in its group.
+// process is one member of the fleet. After a kill and a start, the process has a new life: other members see
+// a new process, but the clock and the rank in the group stay the same.
 type process struct {
 	clocks
 	index int32
 	group *group
-	rank  int   // rank in its group
+	rank  int   // rank in the group
 	life  int32 // number of starts
 	state processState
 
-	pausedUntil int64 // 0 while it runs
+	pausedUntil int64 // true time when the pause ends; 0 while the process runs
 
-	entries  map[int32]*entry // by key
-	single   *entry           // the entry of the only key, if there is one key
+	entries  map[int32]*entry // entries of the process, by key
+	single   *entry           // the entry of the only key, if the scenario has one key
 	resting  map[int32]atRest
 	forgetAt int    // length of resting that triggers the next clean-up
-	seq      int64  // number of its last lease call
-	id       string // its instance id
+	seq      int64  // number of the process's last lease call
+	id       string // instance id of the process
 	renames  int
 	policy   lease.Policy
-	config   lease.Config // its proposal
+	config   lease.Config // limits and settings that the process proposes
 
-	stream   random.Stream // source of its requests' costs, keys and patience
+	stream   random.Stream // source of the costs, keys and patience of requests
 	pauses   random.Stream
 	restarts random.Stream
-	holders  random.Stream // for the jitter of its holders
+	holders  random.Stream // source of the jitter of holders
 
-	reservations random.Stream // for the final costs of reserved requests
+	reservations random.Stream // source of the final costs of reserved requests
 }
 
 // processState is the state of a process.
@@ -49,19 +49,19 @@ type processState uint8
 
 const (
 	down    processState = iota
-	running              // serving requests
-	leaving              // serving no requests, and giving tokens back before the end
+	running              // the process serves requests
+	leaving              // the process serves no requests, and gives tokens back before it ends
 )
 
-// rename gives p another instance id.
+// rename gives p a new instance id.
 func (p *process) rename() string {
 	p.renames++
 	p.id = strconv.Itoa(int(p.index)) + "." + strconv.Itoa(p.renames)
 	return p.id
 }
 
-// sees returns the time at which a stopped process handles an event. When it continues, it serves some
-// requests before its timers and sockets.
+// sees returns the time at which a paused process handles an event. When the process continues, it serves
+// requests for a microsecond before it handles timers and sockets.
 func (p *process) sees(kind eventKind) int64 {
 	if kind == evArrival || kind == evUser {
 		return p.pausedUntil
@@ -69,7 +69,7 @@ func (p *process) sees(kind eventKind) int64 {
 	return p.pausedUntil + 1000
 }
 
-// recall returns the state of a key without an entry.
+// recall returns the stored state of a key without an entry.
 func (p *process) recall(key int32, now clock.Instant) protocol.Key {
 	k := p.resting[key]
 	if now >= k.until {
@@ -78,13 +78,13 @@ func (p *process) recall(key int32, now clock.Instant) protocol.Key {
 	return k.key
 }
 
-// rest stores a key whose entry has gone until it is forgotten, as hybrid's table does.
+// rest stores the state of a key without an entry until the process forgets the key, as hybrid's table does.
 func (p *process) rest(key int32, k atRest, now clock.Instant) {
 	p.resting[key] = k
 	if len(p.resting) < p.forgetAt {
 		return
 	}
-	for key, k := range p.resting { // in any order: forgotten keys are never read
+	for key, k := range p.resting { // map order, which changes no result
 		if now >= k.until {
 			delete(p.resting, key)
 		}
@@ -92,14 +92,14 @@ func (p *process) rest(key int32, k atRest, now clock.Instant) {
 	p.forgetAt = 2*len(p.resting) + 64
 }
 
-// localStart is the initial reading of every process's monotonic clock.
+// localStart is the initial time of every process's monotonic clock.
 const localStart = int64(time.Hour)
 
-// clocks has a process's monotonic clock, which may be fast or slow, and its wall clock, which has the same
+// clocks has a process's monotonic clock, which may be fast or slow, and a wall clock, which has the same
 // drift and may be set wrong.
-type clocks struct{ offset, drift int64 } // nanoseconds, parts per million
+type clocks struct{ offset, drift int64 } // offset in nanoseconds, drift in parts per million
 
-// ticks returns the count of the oscillator at true time now.
+// ticks returns the reading of the process's oscillator at true time now.
 func (c clocks) ticks(now int64) int64 {
 	if c.drift == 0 {
 		return now
@@ -107,19 +107,19 @@ func (c clocks) ticks(now int64) int64 {
 	return now + now/1_000_000*c.drift + now%1_000_000*c.drift/1_000_000
 }
 
-// local reads the monotonic clock at true time now.
+// local returns the monotonic clock's reading at true time now.
 func (c clocks) local(now int64) clock.Instant { return clock.Instant(localStart + c.ticks(now)) }
 
-// wall reads the wall clock at true time now, in microseconds.
+// wall returns the wall clock's reading at true time now, in microseconds.
 func (c clocks) wall(now int64) int64 { return serverStart + (c.ticks(now)+c.offset)/1000 }
 
-// when returns the true time at which the monotonic clock shows at, but not before now.
+// when returns the true time at which the monotonic clock reads at, but not earlier than now.
 func (c clocks) when(now int64, at clock.Instant) int64 {
 	ticks, speed := int64(at)-localStart, uint64(1_000_000+c.drift)
 	if ticks <= 0 {
 		return now
 	}
-	// ticks(t) is t*speed/10^6, rounded down for a fast clock and up for a slow one.
+	// ticks(t) is t*speed/10^6, rounded down for a fast clock and up for a slow clock.
 	high, low := bits.Mul64(uint64(ticks-1), 1_000_000)
 	more := speed
 	if c.drift >= 0 {
@@ -136,7 +136,7 @@ func (c clocks) when(now int64, at clock.Instant) int64 {
 // after returns the true time at which the monotonic clock has advanced by d.
 func (c clocks) after(now int64, d time.Duration) int64 { return c.when(now, c.local(now).Add(d)) }
 
-// fleet has the processes, in groups, and handles their starts, ends, stops and autoscaling.
+// fleet has all processes, in groups, and handles their starts, ends, pauses and autoscaling.
 type fleet struct {
 	time    *agenda
 	s       *scenario.Scenario
@@ -147,27 +147,27 @@ type fleet struct {
 	groups    []*group
 	processes []*process
 	running   int
-	most      int // most processes at one time
+	most      int // largest number of processes at one time
 
 	entries      slots[entry]
 	waiters      slots[waiter]
 	reservations slots[reservation]
 }
 
-// group is a set of equal processes.
+// group is a set of processes with equal settings.
 type group struct {
 	scenario.Group
-	place    int // index in Scenario.Groups
+	place    int // index of the group in Scenario.Groups
 	load     *scenario.Workload
-	patience protocol.Patience // patience of its requests
-	waits    time.Duration     // how long its requests wait, as far as the client knows
+	patience protocol.Patience // patience of the group's requests
+	waits    time.Duration     // longest wait of the group's requests that the client knows
 	members  []*process
 	count    int // number of members that should run
 	class    int // index in books.classes
 	reserves bool
 }
 
-// assemble makes the groups and their processes, which do not run yet.
+// assemble makes the groups and their processes, and starts none.
 func (f *fleet) assemble(seed uint64) {
 	config := f.s.Policy.ConfigFor(f.s.Limits, 1, f.s.CallTimeout)
 	for i := range f.s.Groups {
@@ -180,7 +180,7 @@ func (f *fleet) assemble(seed uint64) {
 		switch {
 		case g.load.Verb == scenario.VerbTry || g.load.Kind == scenario.Adversary:
 			g.patience = protocol.NoWait
-		case g.load.Verb == scenario.VerbWait && !g.Shadow: // no request waits for longer than a call
+		case g.load.Verb == scenario.VerbWait && !g.Shadow: // no request waits for longer than a call takes
 			g.patience, g.waits = protocol.InLine, g.load.Deadline
 		}
 		f.groups = append(f.groups, g)
@@ -209,7 +209,7 @@ func (f *fleet) assemble(seed uint64) {
 	}
 }
 
-// start runs p, with an empty memory.
+// start runs p with an empty memory.
 func (f *fleet) start(p *process) {
 	if p.state == running {
 		return
@@ -241,7 +241,7 @@ func (p *process) finish() {
 	}
 }
 
-// leave makes p give its tokens back, and end when all of them are back.
+// leave makes p give back its tokens, and end when all tokens are back in their buckets.
 func (f *fleet) leave(p *process) {
 	if p.state == running {
 		f.books.runs(p, false)
@@ -262,7 +262,7 @@ func (p *process) inOrder() []*entry {
 	return slices.SortedFunc(maps.Values(p.entries), func(a, b *entry) int { return int(a.id - b.id) })
 }
 
-// pause stops p for a while, unless it is stopped already; its requests wait.
+// pause stops p for a while, unless p is paused already; p's requests wait.
 func (f *fleet) pause(p *process) {
 	if p.state != running || p.pausedUntil > 0 {
 		f.plan(p, evPause)
@@ -272,7 +272,7 @@ func (f *fleet) pause(p *process) {
 	f.time.at(p.pausedUntil, evResume, p.index)
 }
 
-// resume ends p's pause. Another pause may be under way: p may have been killed and stopped again meanwhile.
+// resume ends p's pause, unless another pause is under way: p may have been killed and paused again.
 func (f *fleet) resume(p *process) {
 	if p.pausedUntil == f.time.now {
 		p.pausedUntil = 0
@@ -316,7 +316,7 @@ func (f *fleet) scale(g *group, to scenario.Step) {
 	}
 }
 
-// entryFor returns the entry that decides r; nil if r draws.
+// entryFor returns the entry that decides r, or nil if r makes a draw.
 func (f *fleet) entryFor(r *request) *entry {
 	e := r.p.entries[r.key]
 	switch {
@@ -328,7 +328,7 @@ func (f *fleet) entryFor(r *request) *entry {
 	return e
 }
 
-// entry returns p's entry of a key, and makes it if there is none.
+// entry returns p's entry for a key, and makes the entry if p has none.
 func (f *fleet) entry(p *process, key int32) *entry {
 	e := p.entries[key]
 	if e != nil {
@@ -343,9 +343,9 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	return e
 }
 
-// add makes an entry. Its client is not started.
+// add makes an entry without a started client.
 func (f *fleet) add(p *process, key int32) *entry {
-	id := f.entries.number() // calls under way may still refer to its last entry
+	id := f.entries.number() // calls under way may refer to the slot's last entry
 	e := &entry{fleet: f, p: p, key: key, id: id, shard: key % int32(f.s.Redis.Shards), alive: true}
 	f.entries.all[id], p.entries[key] = e, e
 	return e

@@ -13,56 +13,56 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// network carries calls from processes to Redis and back, in batches, and loses some of them.
+// network carries calls from processes to Redis and back, in batches, and loses some of these batches.
 type network struct {
 	time    *agenda
 	s       *scenario.Network
 	timeout time.Duration // Scenario.CallTimeout
 	stream  random.Stream
 	redis   *redis
-	ports   []port // one per process
+	ports   []port // one port per process
 	batches slots[batch]
 	made    int64 // number of calls so far
 	trips   int64 // number of round trips since the warm-up
 }
 
-// call is one lease call on its way.
+// call is one lease call on its way to Redis and back.
 type call struct {
 	number  int64
 	entry   *entry
 	request lease.Request
 	grant   lease.Grant
-	time    int // how often it has been executed, including this time; 0 for a stored answer
+	time    int // number of executions of the call, including this one; 0 for a stored answer
 	err     error
 }
 
-// batch is a group of calls that travel together: one round trip. Its slot is reused when it has ended its
-// journey and no process waits for it.
+// batch is a group of calls that travel together in one round trip. A batch's slot is reused when its journey
+// has ended and no process waits for it.
 type batch struct {
 	node.Batch
 	id      int32
 	p       *process
-	life    int32 // the process's life at the sending
+	life    int32 // the process's life when the batch was sent
 	link    *link
 	shard   int32
 	calls   []call
-	trip    int64         // the network's part of its round trip, both directions
-	opens   int32         // round trips until its connection is open; 0 if it has one
-	boots   int32         // how often the shard had gone down at the sending; see poolOf
-	before  time.Duration // time from Sent until its calls left over its connection
-	refusal time.Duration // the round trip in which a server did not know the script
+	trip    int64         // the network's share of the round trip, in both directions
+	opens   int32         // round trips until the batch's connection is open; 0 for an open connection
+	boots   int32         // how often the shard had gone down when the batch was sent; see poolOf
+	before  time.Duration // time from Sent until the batch left over its connection
+	refusal time.Duration // the round trip in which the server answered NOSCRIPT
 	script  script
-	travels bool // under way, or in a shard's line
+	travels bool // the batch is under way, or in a shard's line
 	wait    batchWait
 }
 
-// batchWait says whether a process waits for the answer to a batch.
+// batchWait tells whether a process waits for the reply to a batch.
 type batchWait uint8
 
 const (
-	awaited   batchWait = iota // its process waits
-	abandoned                  // answered, or given up for good
-	copied                     // a duplicate made by the network
+	awaited   batchWait = iota // the process waits for the reply
+	abandoned                  // the batch is answered, or the process has given up waiting
+	copied                     // the batch is a duplicate made by the network
 )
 
 func (n *network) newCall(e *entry, r *lease.Request) call {
@@ -71,8 +71,8 @@ func (n *network) newCall(e *entry, r *lease.Request) call {
 	return call{number: n.made, entry: e, request: *r}
 }
 
-// batchOn returns the batch that l gathers in this instant and sends at its end. It returns nil if no batch
-// has room and l may open no other.
+// batchOn returns the batch that l fills in this instant and sends at the instant's end. batchOn returns nil
+// if no batch has room and l may open no other batch.
 func (n *network) batchOn(l *link) *batch {
 	if last := len(l.open) - 1; last >= 0 && len(l.open[last].calls) < node.BatchSize {
 		return l.open[last]
@@ -97,7 +97,7 @@ func (n *network) newBatch(b batch) *batch {
 func (n *network) flush(b *batch) {
 	l := b.link
 	l.open = slices.DeleteFunc(l.open, func(o *batch) bool { return o == b })
-	if b.p.life != b.life || len(b.calls) == 0 { // the process was killed and started again in this instant
+	if b.p.life != b.life || len(b.calls) == 0 { // a kill and a start of the process fell into this instant
 		l.rules.Cancel()
 		b.wait = abandoned
 		n.end(b)
@@ -134,16 +134,16 @@ func (n *network) send(b *batch) {
 	}
 }
 
-// roundTrip draws the round trip of a message from p: from p's group if it has one, else from the network.
+// roundTrip draws the round trip of a message from p, from the distribution of p's group or of the network.
 func (n *network) roundTrip(p *process, stream *random.Stream) int64 {
 	of := cmp.Or(p.group.RoundTrip, n.s.RoundTrip)
 	return of.Sample(stream)
 }
 
-// chance reports whether an event of probability p happens. For a probability of 0 it draws no number.
+// chance reports whether an event of probability p happens. For a p of 0, chance draws no random number.
 func (n *network) chance(p scenario.Ratio) bool { return p > 0 && n.stream.Bernoulli(float64(p)) }
 
-// cut reports whether a partition separates p from Redis at a time.
+// cut reports whether a partition separates p from Redis at the time at.
 func (n *network) cut(p *process, at int64) bool {
 	return slices.ContainsFunc(n.s.Partitions, func(x scenario.Partition) bool {
 		return at >= int64(x.At) && at < int64(x.At+x.For) &&
@@ -160,7 +160,7 @@ func (n *network) reply(b *batch) {
 	n.time.at(n.time.now+b.trip-b.trip/2, evReply, b.id)
 }
 
-// replied handles the arrival of a batch's answers.
+// replied handles the arrival of the reply to a batch.
 func (n *network) replied(b *batch) {
 	if n.cut(b.p, n.time.now) {
 		n.end(b)
@@ -180,7 +180,7 @@ func (n *network) abandon(b *batch) {
 	n.reuse(b)
 }
 
-// end ends b's journey.
+// end ends the journey of batch b.
 func (n *network) end(b *batch) {
 	b.travels = false
 	n.reuse(b)
@@ -206,13 +206,13 @@ func (n *network) warm() {
 	}
 }
 
-// port is one process's end of the network.
+// port is a process's end of the network.
 type port struct {
-	links []*link // one per shard; see linkTo
+	links []*link // one link per shard; see linkTo
 	calls int64   // number of calls since the warm-up
 }
 
-// link is one shard as one process sees it: the rules of package node, and the calls that wait for them.
+// link is a process's connection to one shard: the rules of package node, and the calls that wait.
 type link struct {
 	id      int32
 	p       *process
@@ -220,11 +220,11 @@ type link struct {
 	breaker *protocol.Breaker
 	rules   node.Node[call]
 	held    []*entry // entries with a call that waits to travel with others
-	open    []*batch // batches begun in this instant, oldest first
+	open    []*batch // batches opened in this instant, oldest first
 	pool    connections
 }
 
-// join gives a process that starts its links. The process waits for no batch of its former life.
+// join gives links to a process that starts. The process does not wait for batches of its former life.
 func (n *network) join(p *process, shards int) {
 	for _, l := range n.ports[p.index].links {
 		if l != nil {
@@ -238,13 +238,13 @@ func (n *network) join(p *process, shards int) {
 
 func (n *network) linkOf(e *entry) *link { return n.linkTo(e.p, e.shard) }
 
-// linkTo returns p's link to a shard, made on first use: a process of a large fleet uses few.
+// linkTo returns p's link to a shard, made on first use: a process of a large fleet uses few links.
 func (n *network) linkTo(p *process, shard int32) *link {
 	links := n.ports[p.index].links
 	if l := links[shard]; l != nil {
 		return l
 	}
-	jitter := p.holders // a copy: the stream itself belongs to the entries
+	jitter := p.holders // a copy, because the entries use the stream itself
 	l := &link{id: p.index*int32(len(links)) + shard, p: p, shard: shard}
 	l.breaker = protocol.NewBreaker(p.config.Target, p.config.TTL, jitter.Uint64()+uint64(shard))
 	l.rules.Init(l.breaker, n.timeout)
@@ -259,7 +259,7 @@ func (n *network) linkAt(id int32) *link {
 
 func (l *link) now(n *network) clock.Instant { return l.p.local(n.time.now) }
 
-// draw adds e's draw to the next batch of draws, and returns the number of the call.
+// draw adds e's draw to the next batch of draws, and returns the number of the draw's call.
 func (n *network) draw(e *entry, sent clock.Instant, r *lease.Request) int64 {
 	c, l := n.newCall(e, r), n.linkOf(e)
 	l.rules.Join(c, sent)
@@ -267,7 +267,7 @@ func (n *network) draw(e *entry, sent clock.Instant, r *lease.Request) int64 {
 	return c.number
 }
 
-// depart sends the draws that may go now, and ends the wait for those that will not go in time.
+// depart sends the draws that may be sent now, and ends the wait of draws that cannot be sent in time.
 func (n *network) depart(l *link) {
 	calls, stranded, again := l.rules.Depart(l.now(n))
 	if again > 0 && !n.time.planned(evDraws, l.id) {
@@ -283,7 +283,7 @@ func (n *network) depart(l *link) {
 	}
 }
 
-// landed records that b has come back or never will. Calls that were held back may then go.
+// landed records that b has returned or is lost. Calls that were held back may then be sent.
 func (n *network) landed(b *batch) {
 	l := b.link
 	free := l.rules.Landed(&b.Batch)
@@ -303,7 +303,7 @@ func (n *network) landed(b *batch) {
 	}
 }
 
-// expect schedules look for the time that l's rules require.
+// expect schedules evLook at the time that l's rules require.
 func (n *network) expect(l *link) {
 	at := l.rules.LookAt()
 	if at == protocol.Never {
@@ -327,7 +327,7 @@ func (n *network) look(l *link) {
 	n.expect(l)
 }
 
-// overdue makes entries take over the draws of b, and ends the wait for its calls once they have failed.
+// overdue starts clients for the draws of b, and ends the wait for b's calls if they have failed.
 func (n *network) overdue(b *batch, now clock.Instant) {
 	waits := false
 	for _, c := range slices.Clone(b.calls) {
@@ -347,7 +347,7 @@ func (n *network) overdue(b *batch, now clock.Instant) {
 	n.giveUp(b)
 }
 
-// deliver hands a batch's answers to the entries that wait for them.
+// deliver hands the replies in a batch to the entries that wait for them.
 func (n *network) deliver(b *batch) {
 	if b.wait == awaited {
 		n.abandon(b)
@@ -367,7 +367,7 @@ func (n *network) deliver(b *batch) {
 func (n *network) judge(b *batch) {
 	l := b.link
 	now := l.now(n)
-	c := &b.calls[0] // a shard that is away refuses all of them
+	c := &b.calls[0] // a shard that is away refuses all calls of a batch
 	if protocol.NodeFailed(c.err) {
 		n.failed(l, now, b.Sent())
 		return
@@ -380,8 +380,8 @@ func (n *network) judge(b *batch) {
 	l.rules.Reached(now, took)
 }
 
-// failed records the failure of a call that went to l's shard at sent. If that begins an outage, all calls
-// under way there have failed too.
+// failed records the failure of a call that was sent to l's shard at sent. If the failure begins an outage,
+// all calls under way to the shard have failed too.
 func (n *network) failed(l *link, now, sent clock.Instant) {
 	if !l.breaker.Failed(now, sent) {
 		return
@@ -391,29 +391,29 @@ func (n *network) failed(l *link, now, sent clock.Instant) {
 	}
 }
 
-// giveUp ends the wait for the calls of b that have no answer yet. The answer may still come.
+// giveUp ends the entries' waits for calls of b without a reply. The reply may still arrive.
 func (n *network) giveUp(b *batch) {
 	for i := range b.calls {
 		b.calls[i].entry.overdue(b.calls[i].number)
 	}
 }
 
-// The connections of go-redis: a call that finds no unused connection opens one, and leaves after the
-// handshake. The handshake may take longer than CallTimeout; it counts neither as an outage nor as a round
-// trip.
+// The following functions simulate the connections of go-redis: a call that finds no unused connection opens
+// one, and is sent after the handshake. A handshake may take longer than CallTimeout, and counts neither as
+// an outage nor as a round trip.
 
-// The round trips before a connection takes its first call: TCP's, HELLO and CLIENT SETINFO. The first
-// connection of a client also asks for notifications of maintenance, which few servers know.
+// handshake counts the round trips before a connection takes its first call: TCP's, HELLO and CLIENT SETINFO.
+// The first connection of a client also requests notifications of maintenance, which few servers support.
 const handshake, handshakeFirst = 3, 4
 
 // connections has the unused connections of one process to one shard.
 type connections struct {
 	idle   int32
-	boots  int32 // how often the shard had gone down at their opening: they break with it
-	opened bool  // a connection has been opened at some time
+	boots  int32 // value of shard.boots when the connections opened
+	opened bool  // the process has opened a connection to the shard before
 }
 
-// poolOf returns the connections that b may take.
+// poolOf returns the unused connections that b may use.
 func (n *network) poolOf(b *batch) *connections {
 	p := &b.link.pool
 	if boots := n.redis.shards[b.shard].boots; p.boots != boots {
@@ -438,13 +438,13 @@ func (n *network) connect(b *batch) {
 	n.shake(b)
 }
 
-// shake begins the next round trip of a handshake.
+// shake begins the next round trip of b's handshake.
 func (n *network) shake(b *batch) {
 	b.trip = n.roundTrip(b.p, &n.stream)
 	n.time.at(n.time.now+b.trip, evShaken, b.id)
 }
 
-// shaken ends a round trip of a handshake, and sends b after the last one.
+// shaken ends a round trip of b's handshake, and sends b after the last round trip.
 func (n *network) shaken(b *batch) {
 	switch s := n.redis.shards[b.shard]; {
 	case b.wait != awaited || b.p.life != b.life || b.p.state == down || n.cut(b.p, n.time.now):
@@ -466,8 +466,8 @@ func (n *network) shaken(b *batch) {
 	}
 }
 
-// release returns the connection over which b was answered, if it still exists. The connection of a lost
-// batch is lost too, as with TCP.
+// release returns b's connection to the pool after the reply, if the connection still exists. A lost batch
+// also loses its connection, as with TCP.
 func (n *network) release(b *batch) {
 	if b.p.life != b.life {
 		return
@@ -478,21 +478,21 @@ func (n *network) release(b *batch) {
 }
 
 // script is the state of the script in a batch. A server that has restarted does not know the script and
-// answers NOSCRIPT; the calls are then sent once more, with the script.
+// answers NOSCRIPT; the process then sends the batch once more, with the script.
 type script uint8
 
 const (
-	known   script = iota // not sent: the server should know it
-	unknown               // not sent, and the server has answered NOSCRIPT
-	brought               // sent along with the calls
+	known   script = iota // sent without the script, which the server should know
+	unknown               // the batch had no script, and the server answered NOSCRIPT
+	brought               // the batch carries the script
 )
 
 // scriptTrips is the number of round trips that carry the script of 64 KB: TCP sends ten segments over a new
-// connection, and twice as many after each answer.
+// connection, and twice as many after each acknowledgement.
 const scriptTrips = 3
 
-// bring sends b once more, with the script. CallTimeout starts again, and the refused call counts as the
-// round trip, as in redisbucket and hybrid.
+// bring sends b once more, with the script. The time of CallTimeout starts again, and the link measures the
+// refused round trip, as redisbucket and hybrid do.
 func (n *network) bring(b *batch) {
 	if b.wait != awaited || b.p.life != b.life {
 		n.end(b)
@@ -503,7 +503,7 @@ func (n *network) bring(b *batch) {
 	n.send(b)
 }
 
-// upload returns the time until the last part of b's script has been sent.
+// upload returns the time until the last segment of b's script has been sent.
 func (n *network) upload(b *batch) (takes int64) {
 	if b.script == brought {
 		for range scriptTrips - 1 {

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/yuzhi-go/yuzhi/sim/report"
 
-// This file records a replication: its series, and its figures at the end.
+// This file records the series of a replication, and its figures at the end.
 
 func (r *replication) counts() report.Counts {
 	return report.Counts{
@@ -11,7 +11,7 @@ func (r *replication) counts() report.Counts {
 	}
 }
 
-// warm ends the warm-up: counting starts again.
+// warm ends the warm-up: all counts start again.
 func (r *replication) warm() {
 	r.recorder.Warm(r.counts())
 	r.books.warm(r.fleet.entries.all)
@@ -78,8 +78,7 @@ func (r *replication) outcome() report.Outcome {
 	return o
 }
 
-// compared returns the figures that the fleet and its rivals have in common. settled reports whether the run
-// has settled.
+// compared returns the figures of the fleet or of a rival. settled reports whether the run has settled.
 func (r *replication) compared(
 	a *score, shares []float64, trips int64,
 ) (its report.RivalReport, settled bool) {

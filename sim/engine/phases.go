@@ -12,11 +12,11 @@ type turn struct {
 	to report.Phase
 }
 
-// phasesOf returns the phases of s, and the number of its faults since the warm-up. A stretch is a time
-// between two disturbances. It counts as settled after the time in which a bucket fills, plus a few lease
-// lengths; before that its one-time rejections would count as permanent ones. If no counted stretch is
-// settled for half of its length, the second half of the longest one counts as settled; if not even the
-// longest one settles, the second half of each does.
+// phasesOf returns the phases of s, and the number of faults in s since the warm-up. A stretch is a time
+// between two disturbances. A stretch counts as settled after the time in which a bucket fills, plus a few
+// lease lengths; earlier, one-time rejections would count as permanent ones. If no stretch is settled for
+// half of its length, the second half of the longest stretch counts as settled. If not even the longest
+// stretch settles, the second half of each stretch does.
 func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 	all := append(s.Disturbances(), scenario.Disturbance{From: s.Duration})
 	settles, longest := s.Settles(), time.Duration(0)
@@ -36,7 +36,7 @@ func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 			settled = max(end, min(settled, counted+(next-counted)/2))
 		}
 		if w := s.Window(); w > 0 && settled+w <= next {
-			settled = next - (next-settled)/w*w // a part of a window would not have its share
+			settled = next - (next-settled)/w*w // an incomplete window has another share of rejections
 		}
 		if settled < next && counted < next {
 			turns = append(turns, turn{settled, report.Settled})

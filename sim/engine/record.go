@@ -11,10 +11,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Requests returns the requests that a process of s makes in its first replication, or all processes if the
-// number of the process is negative. s is valid. Requests that wait in line end a Deadline before the run
-// does, so that each is answered in it. The error wraps scenario.ErrInvalidScenario where requests depend on
-// the answers to others, and where groups ask with different verbs.
+// Requests returns the requests that a process of s makes in its first replication, or the requests of all
+// processes if process is negative. s must be valid. Requests that wait in line end a Deadline before the end
+// of the run, so that the run answers every request. The error wraps scenario.ErrInvalidScenario if requests
+// depend on the answers to other requests, or if groups use different verbs.
 func Requests(s scenario.Scenario, process int) (iter.Seq[scenario.TraceRequest], error) {
 	s = s.Defaults()
 	w, end := asked(s.Groups[0].Workload, &s), s.Duration
@@ -48,7 +48,7 @@ func Requests(s scenario.Scenario, process int) (iter.Seq[scenario.TraceRequest]
 	}, nil
 }
 
-// Record returns s with its workload drawn, as a replay of Requests, so that others can play the same ones.
+// Record returns s with a replay of Requests as its workload, so that programs can play equal requests.
 func Record(s scenario.Scenario) (scenario.Scenario, error) {
 	s = s.Defaults()
 	requests, err := Requests(s, -1)
@@ -59,14 +59,14 @@ func Record(s scenario.Scenario) (scenario.Scenario, error) {
 	w.Kind, w.Trace = scenario.Replay, &scenario.Trace{Keys: s.Keys.Count, Requests: slices.Collect(requests)}
 	for i := range s.Groups {
 		w.Trace.Processes += s.Groups[i].Count
-		s.Groups[i].Skew, s.Groups[i].Workload = 0, nil // the trace has them
+		s.Groups[i].Skew, s.Groups[i].Workload = 0, nil // the trace has the groups' workloads
 	}
 	s.Workload = w.Defaults(s.Duration)
 	return s, nil
 }
 
-// asked returns the fields of a group's workload that say how requests are made, not when. own is nil for a
-// group that uses the workload of s.
+// asked returns the fields of a group's workload that say how the group makes requests, without their times.
+// own is nil for a group that uses the workload of s.
 func asked(own *scenario.Workload, s *scenario.Scenario) scenario.Workload {
 	w := cmp.Or(own, &s.Workload)
 	return scenario.Workload{Verb: w.Verb, Deadline: w.Deadline, Patience: w.Patience, Actual: w.Actual,

@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// redis is the store: shards that execute one batch at a time.
+// redis is the store: a set of shards, each of which executes one batch at a time.
 type redis struct {
 	time    *agenda
 	s       *scenario.Redis
@@ -18,27 +18,27 @@ type redis struct {
 	network *network
 	books   *books
 	shards  []*shard
-	sets    bool // a clock is set during the run
+	sets    bool // a fault sets a clock during the run
 }
 
-// shard is one server: a queue, and the buckets of its keys.
+// shard is one server: a queue of batches, and the buckets of the shard's keys.
 type shard struct {
-	offset int64 // microseconds by which its clock is ahead
+	offset int64 // microseconds by which the shard's clock is ahead
 	core
 	line    []*batch // batches in the order of arrival; the first is being executed
-	refuses int      // active faults that make it refuse connections
-	boots   int32    // number of times it has gone down, each of which broke all connections
-	back    int64    // when it last came back
+	refuses int      // number of active faults that refuse connections
+	boots   int32    // number of times the shard has gone down, each of which broke all connections
+	back    int64    // when the shard last came up again
 	forgot  bool     // the server has restarted, and no batch has brought the script since
 	hangs   int
 	stalled []*batch // batches whose connections cannot open during a hang
 	slow    int64    // additional nanoseconds per call
 	buckets []*bucket
-	// replicas has the buckets that each failover promotes.
+	// replicas has, for each failover, the buckets that the failover promotes.
 	replicas map[*scenario.RedisFault][]*bucket
 }
 
-// core is a processor that does one task after the other.
+// core is a processor that executes one task after another.
 type core struct {
 	free int64 // when the task under way ends
 	busy int64 // nanoseconds of work since the warm-up, including the whole task under way
@@ -58,10 +58,10 @@ func (c *core) stop(now int64) { c.free, c.busy = 0, c.worked(now) }
 // warm ends the warm-up.
 func (c *core) warm(now int64) { c.busy = c.left(now) }
 
-// bucket is one key's central state, until it expires.
+// bucket is the central state of one key, until the state expires.
 type bucket struct {
 	protocol.Bucket
-	expires int64 // microseconds of the server's time
+	expires int64 // expiry in microseconds of the server's time
 }
 
 func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network, b *books) redis {
@@ -75,10 +75,10 @@ func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *netwo
 	return r
 }
 
-// now reads a shard's clock. It may be set back, but not to before 1970.
+// now returns the time of a shard's clock. A fault may set the clock back, but not to a time before 1970.
 func (r *redis) now(s *shard) int64 { return max(1, serverStart+r.time.now/1000+s.offset) }
 
-// place returns the slot of a bucket; the slot is nil if there is no bucket.
+// place returns the slot of a bucket in its shard; the slot is nil if the bucket does not exist.
 func (r *redis) place(bucket int32) **bucket {
 	n := int32(len(r.shards))
 	return &r.shards[bucket%n].buckets[bucket/n]
@@ -103,7 +103,7 @@ func (r *redis) arrive(b *batch) {
 	}
 }
 
-// attend begins to execute the first batch in line, which costs cost in addition to its own cost.
+// attend begins to execute the first batch in line. cost is added to the batch's own cost.
 func (r *redis) attend(s *shard, cost int64) {
 	b := s.line[0]
 	cost += r.s.ExchangeTime.Sample(&r.stream)
@@ -114,7 +114,7 @@ func (r *redis) attend(s *shard, cost int64) {
 	r.time.at(s.free, evServed, b.id)
 }
 
-// serve executes the first batch in line.
+// serve finishes the first batch in line.
 func (r *redis) serve(b *batch) {
 	s := r.shards[b.shard]
 	s.forgot = false
@@ -130,7 +130,7 @@ func (r *redis) serve(b *batch) {
 	r.attend(s, 0)
 }
 
-// execute answers one call from the bucket.
+// execute answers one call from the bucket of its key.
 func (r *redis) execute(s *shard, c *call) {
 	place, now := r.place(c.entry.key), r.now(s)
 	k := *place
@@ -142,7 +142,7 @@ func (r *redis) execute(s *shard, c *call) {
 		return
 	}
 	*place = k
-	// Like Redis, keep the bucket for a second longer: the server's clock may be behind the bucket's.
+	// The bucket is kept a second longer, as in Redis: the server's clock may be behind the bucket's time.
 	k.expires = now + int64((c.grant.Expiry+time.Second)/time.Microsecond)
 	if r.sets {
 		r.books.audit.Clock(c.entry.key, (now-serverStart)*1000)
@@ -202,7 +202,7 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 	}
 }
 
-// hang stops a server or lets it continue. The system keeps arriving batches for it meanwhile.
+// hang stops a server or lets it continue. The operating system keeps batches that arrive during the hang.
 func (r *redis) hang(s *shard, stops bool) {
 	switch {
 	case stops && s.hangs == 1 && len(s.line) > 0:
@@ -233,7 +233,7 @@ func (r *redis) snapshot(f *scenario.RedisFault) {
 	}
 }
 
-// stop drops the batches in line at s without an answer.
+// stop drops all batches in line at s without a reply.
 func (r *redis) stop(s *shard) {
 	s.core.stop(r.time.now)
 	for _, b := range append(s.line, s.stalled...) {
@@ -243,7 +243,7 @@ func (r *redis) stop(s *shard) {
 	s.line, s.stalled = nil, nil
 }
 
-// hit returns the shards that f concerns.
+// hit returns the shards on which f acts.
 func hit[T any](f *scenario.RedisFault, shards []T) []T {
 	if f.Shard == 0 {
 		return shards

@@ -10,47 +10,47 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// This file simulates the rivals that call Redis for each request. Such a request takes a round trip of the
-// scenario's network, and waits in line at a shard of the same kind, with a third of the service time, an
-// exchange of its own and the same faults. It is denied if no answer comes within CallTimeout; tokens that
-// the shard grants it later are lost. Each rival has its own Redis. Its connections are open, the server
-// knows its script, and no message arrives twice.
+// This file simulates the rivals that call Redis for each request. A rival's request takes a round trip of
+// the scenario's network, and waits in line at a shard with the same faults, but with a third of the service
+// time. Every such request travels alone. A process denies the request if no answer comes within CallTimeout;
+// tokens that the shard grants after the timeout are lost. Each rival has its own Redis, with open
+// connections and a server that knows the script. No message arrives twice.
 
-// scriptFactor is the ratio of the lease script's run time to that of a rival's script: 2.8 to 3.1 was
-// measured against redis_rate (docs/figures.md).
+// scriptFactor is the ratio of the run time of the lease script to the run time of a rival's script: 2.8 to
+// 3.1 was measured against redis_rate (docs/figures.md).
 const scriptFactor = 3
 
 // remote has the network and the Redis of one rival.
 type remote struct {
 	network *network
 	stream  random.Stream
-	way     agenda // evRequest: an ask reaches its shard
+	way     agenda // pending events; evRequest: an ask reaches its shard
 	asks    slots[ask]
 	shards  []*counter
-	fresh   rival.Remote                    // a copy without state
-	asking  *ask                            // the ask in execution
-	settle  func(a *ask, at int64, ok bool) // called with the decision about each request, and its time
-	sent    int64                           // number of asks since the warm-up
+	fresh   rival.Remote                    // a copy of the rival without state
+	asking  *ask                            // the ask that a shard executes now
+	settle  func(a *ask, at int64, ok bool) // callback with each decision and its time
+	sent    int64                           // number of asks sent since the warm-up
 	waits   report.Waits
 }
 
-// ask is a request on its way.
+// ask is a rival's request on its way.
 type ask struct {
 	request
-	number int   // number of its process for rivals
-	life   int32 // the process's life at the request
-	trip   int64 // both directions of its round trip
+	number int   // number of the process for the rivals
+	life   int32 // the process's life when it made the request
+	trip   int64 // time of the round trip, in both directions
 	cost   int64 // nanoseconds of the shard's time, without a slow fault
-	heard  bool  // the request has not been denied yet
+	heard  bool  // the process has not denied the request yet
 }
 
 // counter is one shard of a remote.
 type counter struct {
-	rival.Remote // for the shard's keys
+	rival.Remote // state of the shard's keys
 	core
 	line     []int32 // asks in the order of arrival; the first is being executed
 	late     int     // number of asks at the front of the line whose answer will be late
-	queued   int64   // nanoseconds for all asks except the first, without a slow fault
+	queued   int64   // nanoseconds that all asks except the first will take, without a slow fault
 	replicas map[*scenario.RedisFault]rival.Remote
 }
 
@@ -63,10 +63,10 @@ func (r *remote) start(fresh rival.Remote) {
 	}
 }
 
-// local returns the time by the asking process's clock when it sent the request; the request carries it.
+// local returns the time on the asking process's clock at its request, which carries that time.
 func (r *remote) local(int, int64) int64 { return r.asking.p.wall(r.asking.at) - serverStart }
 
-// store returns the time by the clock of the shard that decides.
+// store returns the time on the clock of the shard that decides.
 func (r *remote) store(now int64) int64 { return now + r.shardOf(r.asking).offset }
 
 func (r *remote) shardOf(a *ask) *shard { return r.network.redis.shards[int(a.key)%len(r.shards)] }
@@ -89,7 +89,7 @@ func (r *remote) send(q *request, number int) {
 	r.way.at(q.at+a.trip/2, evRequest, id)
 }
 
-// advance runs all events until now.
+// advance runs all events up to now.
 func (r *remote) advance(now int64) {
 	r.deliver(now)
 	for i, c := range r.shards {
@@ -97,7 +97,7 @@ func (r *remote) advance(now int64) {
 	}
 }
 
-// deliver handles the arrivals until now.
+// deliver handles the arrivals up to now.
 func (r *remote) deliver(now int64) {
 	for len(r.way.heap) > 0 && r.way.heap[0].at <= now {
 		e := r.way.heap[0]
@@ -106,8 +106,8 @@ func (r *remote) deliver(now int64) {
 	}
 }
 
-// arrive puts an ask in line, unless the line is longer than node.Longest. It denies an ask that cannot be
-// answered in time; the shard decides the ask anyway.
+// arrive puts an ask in line, unless the line is longer than node.Longest. arrive denies an ask that cannot
+// be answered in time; the shard decides the ask anyway.
 func (r *remote) arrive(id int32, now int64) {
 	a, n := r.asks.all[id], r.network
 	s, c := r.shardOf(a), r.shards[int(a.key)%len(r.shards)]
@@ -139,8 +139,7 @@ func (r *remote) attend(s *shard, c *counter, now int64) {
 	c.begin(now, r.asks.all[c.line[0]].cost+s.slow)
 }
 
-// serve decides the asks in c's line that have been executed by now, and denies those that have waited for
-// too long.
+// serve decides the asks in c's line that were executed by now, and denies asks that have waited too long.
 func (r *remote) serve(s *shard, c *counter, now int64) {
 	for len(c.line) > 0 && c.free <= now {
 		r.decide(c, c.line[0], c.free)
@@ -176,14 +175,14 @@ func (r *remote) decide(c *counter, id int32, now int64) {
 	r.asks.give(id)
 }
 
-// answered returns the arrival time of an answer decided at decided. late reports whether that is too late.
+// answered returns the arrival time of an answer decided at decided, and late whether it exceeds timeout.
 func (a *ask) answered(decided int64) int64 { return decided + a.trip - a.trip/2 }
 
 func (a *ask) late(decided int64, timeout time.Duration) bool {
 	return a.answered(decided) > a.at+int64(timeout)
 }
 
-// deny ends the wait for a, unless it has ended.
+// deny ends the process's wait for a, unless the wait has ended already.
 func (r *remote) deny(a *ask, now int64) {
 	if a.heard {
 		a.heard = false
@@ -191,7 +190,7 @@ func (r *remote) deny(a *ask, now int64) {
 	}
 }
 
-// fault begins a fault that empties the lines; redis.fault does the rest.
+// fault begins a fault that empties the lines of shards; redis.fault handles its other effects.
 func (r *remote) fault(f *scenario.RedisFault) {
 	now := r.network.time.now
 	if f.Kind == scenario.FaultSlow || f.Kind == scenario.FaultClockStep {
@@ -213,7 +212,7 @@ func (r *remote) fault(f *scenario.RedisFault) {
 	}
 }
 
-// snapshot copies the state that a failover promotes.
+// snapshot copies the rival's state that a failover promotes.
 func (r *remote) snapshot(f *scenario.RedisFault) {
 	for _, c := range hit(f, r.shards) {
 		c.replicas[f] = c.Clone()

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// replication is one run of a scenario. One goroutine runs it.
+// replication is one run of a scenario. One goroutine runs a replication.
 type replication struct {
 	s        *scenario.Scenario
 	seed     uint64
@@ -20,7 +20,7 @@ type replication struct {
 	redis    redis
 	books    books
 	recorder report.Recorder
-	acts     []func() // events of the scenario, each run once
+	acts     []func() // the scenario's events, each of which runs once
 }
 
 // newReplication sets up a replication of s, which must be valid and have its defaults.
@@ -46,13 +46,13 @@ func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 		}
 	}
 	r.foresee()
-	for _, g := range r.fleet.groups { // after foresee: faults come before the requests of their instant
+	for _, g := range r.fleet.groups { // after foresee: in one instant, faults come before requests
 		r.demand.divide(g)
 	}
 	return r, nil
 }
 
-// foresee makes the events that the scenario determines.
+// foresee makes the events whose times the scenario fixes.
 func (r *replication) foresee() {
 	add := func(at time.Duration, act func()) {
 		r.time.at(int64(at), evAct, int32(len(r.acts)))
@@ -143,7 +143,7 @@ func (r *replication) step() {
 	}
 }
 
-// concerned returns the process that must run to handle e; nil for none.
+// concerned returns the process that must run to handle e, or nil if e needs no process.
 func (r *replication) concerned(e event) *process {
 	switch e.kind {
 	case evArrival:
@@ -164,7 +164,7 @@ func (r *replication) concerned(e event) *process {
 	return nil
 }
 
-// handle dispatches all events except arrivals.
+// handle handles any event except an arrival.
 func (r *replication) handle(e event) {
 	switch e.kind {
 	case evPoll:

@@ -6,25 +6,25 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// reservation is a request that reserves its tokens until its cost is known. The central bucket has its own
+// reservation is a request that reserves its tokens until its cost is known. The central bucket has a second
 // reservation for the same request, which the same process settles.
 type reservation struct {
 	id        int32
-	ofCentral bool // a reservation at the central bucket; it uses only request, actual, cancelled and life
+	ofCentral bool // a central reservation uses only request, actual, cancelled and life
 	request   request
 	actual    int64 // final cost in tokens
 	hold      int64 // nanoseconds from the admission until the final cost is known
-	cancelled bool  // it gives back all its tokens at the settlement
+	cancelled bool  // the settlement gives back all tokens of the reservation
 
-	life   int32  // life of the process that admitted it
-	entry  *entry // the admitting entry; the key may have another entry at the settlement
-	tokens int64  // tokens of the bucket; 0 for an admission without the store
+	life   int32  // life of the process that admitted the request
+	entry  *entry // the entry that admitted the request; the key may have another entry at the settlement
+	tokens int64  // bucket tokens in the reservation; 0 for an admission without the store
 	draw   pool.Draw
-	pooled int64         // part of tokens that may go back to the pool
-	open   []audit.Drawn // if cancelled: admissions that the auditor has not closed yet
+	pooled int64         // tokens that may go back to the pool
+	open   []audit.Drawn // for a cancelled reservation: admissions that the auditor has not closed yet
 }
 
-// reserve draws the final cost of r and the time at which it is known.
+// reserve draws the final cost of r, and the time at which the cost becomes known.
 func (f *fleet) reserve(r *request) {
 	load, stream := r.p.group.load, &r.p.reservations
 	id, x := f.reservations.take()
@@ -43,7 +43,7 @@ func (f *fleet) reserve(r *request) {
 	}
 }
 
-// reservationOf returns r's reservation; nil if r reserves nothing.
+// reservationOf returns r's reservation, or nil if r reserves nothing.
 func (f *fleet) reservationOf(r *request) *reservation {
 	if r.reservation == 0 {
 		return nil
@@ -51,7 +51,7 @@ func (f *fleet) reservationOf(r *request) *reservation {
 	return f.reservations.all[r.reservation-1]
 }
 
-// admit records that e admits r with the tokens of d: for good, or until r is cancelled.
+// admit records that e admits r with the tokens of d: for good, or until a cancellation of r.
 func (e *entry) admit(r *request, d protocol.Decision) {
 	x := e.fleet.reservationOf(r)
 	if x == nil || !x.cancelled {
@@ -62,7 +62,7 @@ func (e *entry) admit(r *request, d protocol.Decision) {
 	x.has(r.n, d)
 }
 
-// has records the tokens with which x was admitted.
+// has records the tokens that admitted the request of x.
 func (x *reservation) has(n int64, d protocol.Decision) {
 	if x != nil {
 		x.tokens, x.draw, x.pooled = n, d.Draw, d.Pooled
@@ -79,7 +79,7 @@ func (x *reservation) begin(e *entry, ok bool) {
 	e.fleet.time.at(e.fleet.time.now+x.hold, evSettle, x.id)
 }
 
-// settle ends x, or postpones that while its process is stopped. A process that has ended has spent all
+// settle ends x, or postpones the end while x's process is paused. A process that has ended has spent all
 // tokens.
 func (f *fleet) settle(x *reservation) {
 	r, b := &x.request, f.books
@@ -101,7 +101,7 @@ func (f *fleet) settle(x *reservation) {
 		n := e.client.Charge(e.Now(), more)
 		e.charged, b.charged = e.charged+n, b.charged+n
 		e.Wake(false)
-	case x.tokens == 0: // a fallback took no tokens that could come back
+	case x.tokens == 0: // a fallback took no tokens, so none can be given back
 	case x.cancelled:
 		e, pooled := f.entry(p, r.key), x.pooled
 		if e != x.entry {

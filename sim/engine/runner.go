@@ -1,14 +1,14 @@
-// Package engine simulates a fleet of limiters, event by event on a virtual clock: its processes, the
-// network, and Redis. A Runner runs a Scenario's replications, each with a seed of its own, and makes a
-// Report of them.
+// Package engine simulates a fleet of limiters, event by event on a virtual clock: the processes, the
+// network, and Redis. A Runner runs the replications of a Scenario, each with a seed of its own, and makes a
+// Report.
 //
-// Each part owns its data. A replication hands each event to the part that it concerns: demand (requests),
-// fleet (processes and their clocks), entry (one key in one process), network (batches of calls, connections,
-// losses and delays), redis (shards, queues, faults), and books (decisions, the promise, every token).
+// A replication hands each event to the type that owns the event's data: demand (requests), fleet (processes
+// and their clocks), entry (one key in one process), network (batches of calls, connections, losses and
+// delays), redis (shards, queues, faults), or books (decisions, the promise, every token).
 //
 // A scenario and a seed give the same Report to the last bit: one goroutine runs a replication, every stream
-// of random numbers belongs to one entity, and no wall clock is read. Package protocol decides about tokens
-// and package node about calls, as in production; this package does not repeat their rules.
+// of random numbers belongs to one entity, and the engine reads no wall clock. As in production, package
+// protocol decides about tokens and package node about calls; package engine does not repeat their rules.
 package engine
 
 import (
@@ -26,20 +26,20 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// ErrInterrupted is wrapped by the error of a run whose context has ended. The Report covers the replications
-// that had ended by then.
+// ErrInterrupted is wrapped by the error of a run whose context has ended. The run's Report covers the
+// replications that ended before the context.
 var ErrInterrupted = errors.New("sim: interrupted")
 
 // Runner runs scenarios. The zero value is a good default. Goroutines may share a Runner.
 type Runner struct {
-	Parallel   int     // concurrent replications; below 1 means GOMAXPROCS; it does not change the Report
+	Parallel   int     // number of concurrent replications; below 1 means GOMAXPROCS; no effect on the Report
 	Confidence float64 // confidence level of the intervals; 0 means 0.95
-	// Progress is called from time to time with the finished part of all replications, from 0 to 1. It may be
-	// nil. Calls come from any goroutine, one at a time.
+	// Run calls Progress from time to time with the finished fraction of all replications, from 0 to 1.
+	// Progress may be nil. Any goroutine may make the calls, but only one at a time.
 	Progress func(done float64)
 }
 
-// Run simulates s. Its error wraps scenario.ErrInvalidScenario, ErrInterrupted or ErrNotConserved.
+// Run simulates s. The error wraps scenario.ErrInvalidScenario, ErrInterrupted or ErrNotConserved.
 func (r Runner) Run(ctx context.Context, s scenario.Scenario) (report.Report, error) {
 	if err := s.Validate(); err != nil {
 		return report.Report{}, err
@@ -58,8 +58,8 @@ func (r Runner) Run(ctx context.Context, s scenario.Scenario) (report.Report, er
 	return sum, err
 }
 
-// replicate runs the replications, up to Parallel at a time, and returns those that ended, in their order.
-// The error is the first one that occurred.
+// replicate runs the replications, up to Parallel at a time, and returns the replications that ended, in
+// order. The error is the first error of a replication.
 func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []report.Outcome, err error) {
 	all := make([]*report.Outcome, s.Reps)
 	var mu sync.Mutex
@@ -98,10 +98,10 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 	return ended, err
 }
 
-// interruptedEvery is how many events pass between two checks of the context and two reports of progress.
+// interruptedEvery is the number of events between two checks of the context and two reports of progress.
 const interruptedEvery = 1 << 16
 
-// replicateOnce runs one replication. A panic of the code under test reports its scenario and seed.
+// replicateOnce runs one replication. A panic of the simulated code reports the scenario and the seed.
 func replicateOnce(
 	ctx context.Context, s *scenario.Scenario, seed uint64, tell func(part float64),
 ) (*report.Outcome, error) {
