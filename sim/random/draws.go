@@ -7,11 +7,11 @@ import (
 )
 
 // Exp returns an exponential number with mean 1, by the ziggurat of Marsaglia and Tsang (2000) with 256
-// layers. 97.8 % of the draws cost one number, one product and one comparison, a quarter of the time of
-// -Log(1-r.Float64()). That matters because every simulated request draws one.
+// layers. 97.8 % of the calls cost one number, one product and one comparison, a quarter of the time of
+// -Log(1-r.Float64()). Exp must be fast, because every simulated request calls it.
 func (r *Stream) Exp() float64 {
 	n := r.Uint64()
-	// The lowest 8 bits choose the layer, the highest 53 the place in it.
+	// The lowest 8 bits of n choose the layer, and the highest 53 bits the place in the layer.
 	l := &layers[n&0xff]
 	if place := n >> 11; place < l.inside {
 		return float64(float64(int64(place)) * l.scale)
@@ -28,7 +28,7 @@ func (r *Stream) rim(n uint64) float64 {
 		switch {
 		case place < l.inside:
 			return x
-		case n&0xff == 0: // beyond tail, x - tail has the distribution of x
+		case n&0xff == 0: // beyond tail, x - tail has the same distribution as x
 			return tail + r.Exp()
 		case l.low+float64(r.Float64()*l.height) < Exp(-x):
 			return x
@@ -37,21 +37,22 @@ func (r *Stream) rim(n uint64) float64 {
 	}
 }
 
-// layer is a horizontal strip under e^-x. All layers have the same area, if the part beyond tail counts as
-// part of the lowest.
+// layer is a horizontal strip under the curve e^-x. All layers have the same area, if the area under the
+// curve beyond tail counts as a piece of the lowest layer.
 type layer struct {
-	inside uint64  // places below it are under the curve at any height
-	scale  float64 // width per place; the strip has 2^53 places
+	inside uint64  // places below inside are under the curve at any height of the strip
+	scale  float64 // width per place; a strip has 2^53 places
 	low    float64 // lower edge of the strip
 	height float64
 }
 
-const tail = 7.69711747013104972 // for 256 layers, from Marsaglia and Tsang
+const tail = 7.69711747013104972 // the value for 256 layers, from Marsaglia and Tsang
 
-// layers has the lowest layer first.
+// layers lists the 256 layers, the lowest first.
 var layers = func() (all [256]layer) {
 	area := float64((tail + 1) * Exp(-tail))
-	width, next := area/Exp(-tail), tail // the width of the lowest layer treats its tail as part of the rectangle
+	// The width of the lowest layer counts the layer's tail as part of the rectangle.
+	width, next := area/Exp(-tail), tail
 	for i := range all {
 		all[i].inside = uint64(math.Floor(float64(next/width) * 0x1p53))
 		all[i].scale = float64(width * 0x1p-53)
@@ -65,30 +66,29 @@ var layers = func() (all [256]layer) {
 	return all
 }()
 
-// Normal returns a normal number with mean 0 and standard deviation 1, by the method of Box and Muller
-// (1958).
+// Normal returns a normal number with mean 0 and standard deviation 1, by Box and Muller (1958).
 func (r *Stream) Normal() float64 {
 	radius := math.Sqrt(2 * r.Exp())
 	return float64(radius * Sin(r.Float64()))
 }
 
-// Pareto returns a number that is at least 1, and above x with probability x^-shape. The mean is
+// Pareto returns a number that is at least 1, and exceeds x with probability x^-shape. The numbers' mean is
 // shape/(shape-1), and infinite for a shape up to 1. The shape must be positive.
 func (r *Stream) Pareto(shape float64) float64 { return Exp(r.Exp() / shape) }
 
-// Weights draws one of n items with given probabilities, in a time that does not depend on n: the alias
-// method of Walker (1977), with the table of Vose (1991). It does not change, so goroutines may share it. The
-// zero Weights has nothing to draw; use NewWeights.
+// Weights draws one of n items with given probabilities, in a time that does not depend on n: by the alias
+// method of Walker (1977), with the table of Vose (1991). A Weights never changes, so goroutines may share
+// it. NewWeights makes a Weights; the zero Weights has no item to draw.
 type Weights struct{ columns []column }
 
-// column i of the table is divided between item i and another item.
+// column i of the table is divided between item i and one other item.
 type column struct {
-	own   uint64 // the part of item i, in units of 2^-64
+	own   uint64 // the share of item i in the column, in units of 2^-64
 	other uint32
 }
 
-// NewWeights makes the table for probabilities proportional to weights, which need not sum to 1. It panics
-// unless there are 1 to 2^32-1 weights, all finite and not negative, with a finite sum above 0.
+// NewWeights makes the table for probabilities proportional to weights, whose sum need not be 1. NewWeights
+// panics unless there are 1 to 2^32-1 weights, all finite and not negative, with a finite sum above 0.
 func NewWeights(weights []float64) *Weights {
 	n := len(weights)
 	if n == 0 || uint64(n) > math.MaxUint32 {
@@ -105,8 +105,8 @@ func NewWeights(weights []float64) *Weights {
 		panic(fmt.Sprintf("random: the weights sum to %g, must be positive and finite", sum))
 	}
 
-	// Each column holds 1/n. A column that its own item does not fill is topped up from an item that has too
-	// much.
+	// Each column holds a probability of 1/n. A column that its own item does not fill is topped up from an
+	// item whose probability exceeds 1/n.
 	left := make([]float64, n)
 	var poor, rich []uint32
 	for i, w := range weights {
@@ -128,15 +128,15 @@ func NewWeights(weights []float64) *Weights {
 			poor = append(poor, r)
 		}
 	}
-	// The remaining columns are full, except for rounding.
+	// The columns that remain are full, except for rounding errors.
 	for _, i := range append(poor, rich...) {
 		columns[i] = column{own: math.MaxUint64, other: i}
 	}
 	return &Weights{columns}
 }
 
-// Draw returns the number of an item, from 0. It takes one number of the stream. Each probability is within
-// about n/2^52 of its weight's part in the worst case; an item of weight 0 is never drawn.
+// Draw returns the number of an item, counted from 0. Draw consumes one number of the stream. Each item's
+// probability differs from its exact value by at most about n/2^52. An item of weight 0 is never drawn.
 func (w *Weights) Draw(r *Stream) int {
 	i, place := bits.Mul64(r.Uint64(), uint64(len(w.columns)))
 	c := &w.columns[i]

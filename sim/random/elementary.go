@@ -2,14 +2,13 @@ package random
 
 import "math"
 
-// ln 2 in two parts: the first has 21 zero bits at its end, so that its product with an exponent is exact.
+// ln2High + ln2Low is ln 2. ln2High ends with 21 zero bits, so that its product with an exponent is exact.
 const (
 	ln2High = 0x1.62e42feep-1
 	ln2Low  = math.Ln2 - ln2High
 )
 
-// Log returns the natural logarithm, within 1 ulp. It is -Inf for 0, NaN for negative x, and x for +Inf and
-// NaN.
+// Log returns the natural logarithm within 1 ulp: -Inf for 0, NaN for negative x, and x for +Inf and NaN.
 func Log(x float64) float64 {
 	switch {
 	case x == 0:
@@ -27,8 +26,8 @@ func Log(x float64) float64 {
 	}
 	f, k := m-1, float64(e)
 	// ln(1+f) = 2 artanh(s) with s = f/(2+f) = 2(s + s^3/3 + s^5/5 + ...); |s| < 0.172. Because 2s = f - sf,
-	// the sum is f - f^2/2 + s(f^2/2 + r), with r the terms from s^2 on. All of it except f is small, and so
-	// are the rounding errors.
+	// the sum is f - f^2/2 + s(f^2/2 + r), where r has the terms from s^2 on. All terms except f are small,
+	// and so are their rounding errors.
 	s := f / (2 + f)
 	z := float64(s * s)
 	r := float64(z * horner(z, 2./21, 2./19, 2./17, 2./15, 2./13, 2./11, 2./9, 2./7, 2./5, 2./3))
@@ -37,7 +36,7 @@ func Log(x float64) float64 {
 	return float64(k*ln2High) - ((half - low) - f)
 }
 
-// Exp returns e^x, within about 1 ulp if the result is normal. It is 0 below about -745, +Inf above
+// Exp returns e^x, within about 1 ulp if the result is normal. Exp returns 0 below about -745, +Inf above
 // about 709, and NaN for NaN.
 func Exp(x float64) float64 {
 	switch {
@@ -63,8 +62,9 @@ func Exp(x float64) float64 {
 	return math.Ldexp(y, int(k))
 }
 
-// Pow returns x^y for x >= 0. Its relative error is below (2 + |y ln x|) 2^-52: about 1e-14 for results
-// within e^-40 to e^40. A power of 0 is 0, 1 or +Inf by the sign of y; x below 0 gives NaN.
+// Pow returns x^y for x >= 0. The relative error of Pow is below (2 + |y ln x|) 2^-52: about 1e-14 for
+// results from e^-40 to e^40. A power of 0 is 0, 1 or +Inf by the sign of y. The power of a negative x is
+// NaN.
 func Pow(x, y float64) float64 {
 	if y == 0 {
 		return 1
@@ -72,12 +72,12 @@ func Pow(x, y float64) float64 {
 	return Exp(float64(y * Log(x)))
 }
 
-// Sin returns the sine of an angle in turns, sin(2 pi turns), within 2 ulp even for many turns. It is exactly
-// 0, 1 or -1 at the quarters, and NaN for NaN and infinities.
+// Sin returns the sine of an angle in turns, sin(2 pi turns), within 2 ulp even for many turns. Sin is
+// exactly 0, 1 or -1 at multiples of a quarter turn, and NaN for NaN and infinities.
 func Sin(turns float64) float64 {
 	t := turns - math.Floor(turns) // exact, except for tiny negative angles
 	quarter := math.Floor(float64(t*4) + 0.5)
-	x := float64((t - float64(quarter*0.25)) * (2 * math.Pi)) // within pi/4
+	x := float64((t - float64(quarter*0.25)) * (2 * math.Pi)) // an angle within pi/4 of 0
 	var y float64
 	if int(quarter)&1 == 0 {
 		y = sine(x)
@@ -105,7 +105,7 @@ func cosine(x float64) float64 {
 	return 1 + float64(z*p)
 }
 
-// horner returns the polynomial with these coefficients, the highest power first.
+// horner returns the value at z of the polynomial with these coefficients, the highest power first.
 func horner(z float64, coefficients ...float64) (p float64) {
 	for _, c := range coefficients {
 		p = float64(z*p) + c

@@ -1,15 +1,14 @@
-// Package random is the simulator's randomness: streams of random numbers that are equal, to the bit, on
-// every machine.
+// Package random makes the simulator's random numbers, in streams that are equal to the bit on all machines.
 //
-// A stream depends only on a seed and on one entity of the simulated world ("the network of process 7"): an
-// additional entity, or an additional draw by another entity, changes no other stream. So two runs that
-// differ in one setting get the same requests, and only the setting makes their results differ.
+// A stream depends only on a seed and on one entity of the simulated world ("the network of process 7"). An
+// additional entity, or an additional draw by another entity, changes no other stream. Two runs that differ
+// in one setting therefore get the same requests, and only the setting makes their results differ.
 //
-// The functions Log, Exp, Pow and Sin of package math are not used, because some architectures implement them
-// in assembly and round differently. A compiler may fuse a product with a sum, which rounds once instead of
-// twice. An explicit conversion, as in float64(x*y) + z, forbids that, so every product that is added to
-// something has one. Of package math only operations are used that are exact or correctly rounded everywhere,
-// such as Sqrt.
+// Package random does not use the functions Log, Exp, Pow and Sin of package math, because some architectures
+// implement them in assembly and round differently. A compiler may fuse a product with a sum, which rounds
+// once instead of twice. An explicit conversion, as in float64(x*y) + z, forbids the fusion, so every product
+// that is added to something has a conversion. The only operations used from package math are exact or
+// correctly rounded everywhere, such as Sqrt.
 package random
 
 import (
@@ -17,12 +16,12 @@ import (
 	"math/bits"
 )
 
-// SeedMax is the largest seed that SeedOf returns. JSON readers that have only doubles can represent it.
+// SeedMax is the largest seed that SeedOf returns. JSON readers that have only doubles can represent SeedMax.
 const SeedMax = 1<<53 - 1
 
 // SeedOf returns the seed of a replication: seed itself for replication 0, otherwise a number in [1, SeedMax]
-// that is unrelated to those of other seeds and replications. A single run with SeedOf(s, r) repeats
-// replication r of seed s.
+// that is unrelated to the seeds of other replications and of other values of seed. A single run with
+// SeedOf(s, r) repeats replication r of seed s.
 func SeedOf(seed uint64, replication int) uint64 {
 	if replication == 0 {
 		return seed
@@ -30,22 +29,21 @@ func SeedOf(seed uint64, replication int) uint64 {
 	return 1 + absorb(absorb(mix(seed), saltReplication), uint64(replication))%SeedMax
 }
 
-// Stream is a source of random numbers: xoshiro256++ of Blackman and Vigna (2019), with period 2^256-1. It is
-// a plain value: a copy continues as the original would. The zero Stream returns only zeros; use New. Only
-// one goroutine may use it at a time.
+// Stream is a source of random numbers: xoshiro256++ of Blackman and Vigna (2019), with period 2^256-1. A
+// Stream is a plain value: a copy continues as the original would. New makes a Stream; the zero Stream
+// returns only zeros. Only one goroutine may use a Stream at a time.
 type Stream struct{ a, b, c, d uint64 }
 
-// New returns the stream of an entity, which is identified by any number of words, for example (kind, group,
-// process). Entities that differ in a word, in the number of words or in the seed have streams of their own:
-// the words are hashed to 64 bits, and two of n entities share a stream by accident with probability
-// n^2/2^65.
+// New returns the stream of an entity. Any number of words identify the entity, for example (kind, group,
+// process). Entities that differ in a word, in the number of words or in the seed have different streams: New
+// hashes the words to 64 bits, and two of n entities share a stream by accident with probability n^2/2^65.
 func New(seed uint64, entity ...uint64) Stream {
 	h := absorb(mix(seed), saltEntity+uint64(len(entity)))
 	for _, word := range entity {
 		h = absorb(h, word)
 	}
-	// SplitMix64 makes the four words from h, as the authors of xoshiro advise. They differ, so not all are
-	// zero.
+	// SplitMix64 makes the stream's four words from h, as the authors of xoshiro advise. The four words
+	// differ, so not all are zero.
 	var words [4]uint64
 	for i := range words {
 		h += gamma
@@ -58,10 +56,10 @@ const (
 	gamma = 0x9e3779b97f4a7c15 // increment of SplitMix64: 2^64 over the golden ratio
 
 	saltReplication = 0x7265706c69636174 // "replicat"
-	saltEntity      = 0x656e746974790000 // "entity", and room for a number
+	saltEntity      = 0x656e746974790000 // "entity", with room for the number of words
 )
 
-// absorb adds a word to a hash. For a given hash it is a bijection, so different words never collide.
+// absorb adds a word to a hash. For a given hash, absorb is a bijection, so different words never collide.
 func absorb(h, word uint64) uint64 { return mix(h ^ mix(word+gamma)) }
 
 // mix is the finaliser of SplitMix64 (variant 13 of Stafford), a bijection.
@@ -81,7 +79,7 @@ func (r *Stream) Uint64() uint64 {
 // Float64 returns a uniform number in [0, 1), a multiple of 2^-53.
 func (r *Stream) Float64() float64 { return float64(float64(int64(r.Uint64()>>11)) * 0x1p-53) }
 
-// Int64N returns a uniform number in [0, n), without bias (Lemire, 2019). It panics if n is not positive.
+// Int64N returns a uniform number in [0, n), without bias (Lemire, 2019). Int64N panics if n is not positive.
 func (r *Stream) Int64N(n int64) int64 {
 	if n <= 0 {
 		panic(fmt.Sprintf("random: n is %d, must be positive", n))
@@ -96,6 +94,6 @@ func (r *Stream) Int64N(n int64) int64 {
 	return int64(high)
 }
 
-// Bernoulli returns true with probability p: never for p at or below 0, always for 1 and more. It draws one
-// number for any p, so that the stream does not depend on p.
+// Bernoulli returns true with probability p: never for p at or below 0, always for 1 and more. Bernoulli
+// draws one number for any p, so that the stream does not depend on p.
 func (r *Stream) Bernoulli(p float64) bool { return r.Float64() < p }

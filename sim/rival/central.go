@@ -24,7 +24,7 @@ type rate struct {
 	origin     int64 // for a calendar: microseconds from time 0 to the start of a period
 }
 
-// ratesOf returns the rates of the part share/of of each limit.
+// ratesOf returns the rates for the fraction share/of of each limit.
 func ratesOf(limits []lease.Limit, share, of int64) (rates []rate, err error) {
 	if err := validLimits(limits); err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func validLimits(limits []lease.Limit) error {
 	return v.Err()
 }
 
-// newRate returns the rate of the part share/of of l. The burst is divided exactly, not in whole tokens, but
-// stays at least one: a smaller one would never admit a request.
+// newRate returns the rate for the fraction share/of of l. The burst is divided exactly, not in whole tokens,
+// but stays at least one token: a smaller burst would never admit a request.
 func newRate(l lease.Limit, share, of int64) (rate, error) {
 	flow := times(times(big.NewRat(l.Tokens, int64(l.Per)), big.NewRat(1000, 1)), big.NewRat(share, of))
 	burst := times(big.NewRat(l.Capacity(), 1), big.NewRat(share, of))
@@ -81,13 +81,12 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 	return r, nil
 }
 
-// after returns how many units are still used when elapsed microseconds have passed.
+// after returns the units that are still used when elapsed microseconds have passed.
 func (r *rate) after(used exact.Uint128, elapsed uint64) exact.Uint128 {
 	return used.Minus(exact.Product(r.step, elapsed))
 }
 
-// hasRoom reports whether n more tokens may be used. A negative n reads as 2^63 or more, which is above every
-// burst.
+// hasRoom reports whether n more tokens may be used. A negative n counts as 2^63 or more, which never fits.
 func (r *rate) hasRoom(used exact.Uint128, n int64) bool {
 	return !r.full.Less(used.Plus(exact.Product(r.unit, uint64(n))))
 }
@@ -99,20 +98,20 @@ func ceiling(r *big.Rat) int64 {
 	return -down.Div(down, r.Denom()).Int64() // Div rounds down
 }
 
-// Central is one exact limiter per limit. A request takes from all of them. It is the ideal to which the
-// promise refers. It starts full.
+// Central is an exact limiter for all limits of one key. A request takes tokens from every limit. The promise
+// of the protocol (section 1) compares leases with a Central. A Central starts full.
 //
-// A copy of an unused Central is an independent limiter: a caller with many keys makes one and copies it.
-// Take panics on the zero Central. Only one goroutine may use it at a time.
+// A copy of an unused Central is an independent limiter: a caller with many keys makes one Central and copies
+// it. Take panics on the zero Central. Only one goroutine may use a Central at a time.
 type Central struct {
 	rates    []rate
-	windowed bool                           // a limit is not a token bucket
-	used     [lease.LimitsMax]exact.Uint128 // units of each rate that were taken and have not flowed back
-	quotas   []quota                        // one per limit if one is windowed; nil at first
+	windowed bool                           // at least one limit is not a token bucket
+	used     [lease.LimitsMax]exact.Uint128 // units of each rate that were taken and have not been refilled
+	quotas   []quota                        // one per limit if windowed; nil until the first request
 	at       int64                          // microseconds: the time for which used holds
 }
 
-// NewCentral returns a full limiter for 1 to 4 valid limits. The error has every violation. A calendar's
+// NewCentral returns a full limiter for 1 to 4 valid limits. The error lists every violation. A calendar's
 // Offset counts from time 0.
 func NewCentral(limits []lease.Limit) (Central, error) {
 	rates, err := ratesOf(limits, 1, 1)
@@ -124,10 +123,10 @@ func centralOf(rates []rate) Central {
 	return Central{rates: rates, windowed: slices.ContainsFunc(rates, inWindow)}
 }
 
-// Take takes n tokens at a time in microseconds if every limit has room for all of them, and reports whether
-// it did. A refusal takes nothing. An n of 0 is always admitted; a negative n, or one above the burst, never.
-// A time before an earlier one, or before 0, counts as the earlier one, so that a clock that is set back
-// creates no token.
+// Take takes n tokens at a time in microseconds if every limit has room for all n, and reports whether it
+// took n tokens. A refused request takes nothing. An n of 0 is always admitted; a negative n, or one above
+// the burst, never. A time before an earlier call's time, or before 0, counts as the earlier time, so that a
+// clock that is set back creates no token.
 func (c *Central) Take(now, n int64) bool {
 	switch {
 	case len(c.rates) == 0:
@@ -149,8 +148,8 @@ func (c *Central) Take(now, n int64) bool {
 	return true
 }
 
-// takeOfOne is Take for one token bucket. Every simulated request passes here, and the loops over limits
-// would take twice as long.
+// takeOfOne is Take for one token bucket. Every simulated request calls takeOfOne, and the loops over limits
+// in Take would take twice as long.
 func (c *Central) takeOfOne(now, n int64) bool {
 	r := &c.rates[0]
 	used := r.after(c.used[0], c.pass(now))
@@ -163,9 +162,9 @@ func (c *Central) takeOfOne(now, n int64) bool {
 }
 
 // TakeWithin is Take for a request that waits in line for up to within microseconds: it takes n tokens if
-// every limit has room for them in that time, and otherwise nothing. Later requests, including those of Take,
-// come after it. A token bucket counts its tokens as used at once, beyond the level; windowed limits count
-// them at the time when there is room.
+// every limit has room for them in that time, and otherwise nothing. Later requests, including requests of
+// Take, queue behind the request. A token bucket counts the tokens as used at once, beyond the level;
+// windowed limits count the tokens at the time when there is room.
 func (c *Central) TakeWithin(now, n, within int64) bool {
 	if within <= 0 || n <= 0 {
 		return c.Take(now, n)
@@ -185,7 +184,7 @@ func (c *Central) TakeWithin(now, n, within int64) bool {
 	return true
 }
 
-// Waiting returns how many tokens requests in line are waiting for at a time.
+// Waiting returns the number of tokens for which requests are waiting in line at a time.
 func (c *Central) Waiting(now int64) (n int64) {
 	if c.windowed && c.quotas == nil {
 		return 0 // no request has come yet
@@ -204,7 +203,7 @@ func (c *Central) Waiting(now int64) (n int64) {
 	return n
 }
 
-// never stands for the time of a request above the burst, which is never admitted.
+// never stands for the time of a request above the burst: the limiter never admits it.
 const never = math.MaxInt64
 
 // roomAt returns the first time since c.at at which limit i has room for n tokens.
@@ -230,16 +229,16 @@ func (c *Central) roomAt(i int, n int64) int64 {
 	return c.at + int64(us)
 }
 
-// pass advances the time to now and returns the time that passed. An earlier time counts as no time.
+// pass advances the time to now and returns the microseconds that passed. A now before c.at counts as c.at.
 func (c *Central) pass(now int64) (elapsed uint64) {
 	if now > c.at {
-		elapsed = uint64(now) - uint64(c.at) // right in two's complement at any distance
+		elapsed = uint64(now) - uint64(c.at) // right in two's complement for times at any distance
 		c.at = now
 	}
 	return elapsed
 }
 
-// refill returns to the limits the tokens of the time until now.
+// refill advances the limiter to now and adds the refill of the elapsed time to every limit.
 func (c *Central) refill(now int64) {
 	elapsed := c.pass(now)
 	if c.windowed && c.quotas == nil {
@@ -257,7 +256,7 @@ func (c *Central) refill(now int64) {
 	}
 }
 
-// spend takes n tokens, even if there are fewer.
+// spend takes n tokens of every limit, even if fewer are left.
 func (c *Central) spend(n int64) {
 	for i := range c.rates {
 		if r := &c.rates[i]; r.kind == lease.KindBucket {
@@ -268,8 +267,8 @@ func (c *Central) spend(n int64) {
 	}
 }
 
-// Settle corrects the tokens of an admitted request whose cost is now known: it takes n more tokens, even if
-// there are fewer, or returns -n, up to the burst. A window returns the oldest tokens first.
+// Settle corrects the tokens of an admitted request whose cost has become known. Settle takes n more tokens,
+// even if fewer are left, or returns -n, up to the burst. A window returns its oldest tokens first.
 func (c *Central) Settle(now, n int64) {
 	c.refill(now)
 	if n >= 0 {
@@ -285,7 +284,7 @@ func (c *Central) Settle(now, n int64) {
 	}
 }
 
-// draw takes want tokens, or all if there are fewer, but nothing if there are fewer than need.
+// draw takes want tokens, or all tokens if fewer are left, or none if fewer than need are left.
 func (c *Central) draw(now, need, want int64) int64 {
 	c.refill(now)
 	n := max(need, want)
@@ -299,18 +298,18 @@ func (c *Central) draw(now, need, want int64) int64 {
 	return n
 }
 
-// central uses one Central per key for every request.
+// central decides every request with the Central of its key.
 type central struct {
 	calls
 	local   func(p int, now int64) int64
-	window  int64 // microseconds for which an unused key is kept: the longest time to full
+	window  int64 // microseconds for which the store keeps an unused key: the longest time to full
 	buckets []expiring
 }
 
-// expiring is a bucket whose key in the store lives for a window after the last call.
+// expiring is a bucket whose key in the store expires one window after the last call.
 type expiring struct {
 	Central
-	until int64 // true time; the next caller then finds no key, and makes one by its own clock
+	until int64 // true time of expiry; later callers make a new bucket
 }
 
 func newCentral(f Fleet, _ string) (Algorithm, error) {

@@ -14,24 +14,24 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// pairs has the state of processes for keys. Only pairs that have met take memory: most processes of a large
-// fleet never see most keys.
+// pairs has the state of each process for each key. Only pairs with a request take memory: most processes of
+// a large fleet never use most keys.
 type pairs[T any] map[[2]int]*T
 
-// of returns the state of p for a key, which starts as fresh.
+// of returns the state of p for a key; a new pair starts as a copy of fresh.
 func (ps pairs[T]) of(p, key int, fresh T) *T {
 	x := ps[[2]int{p, key}]
 	if x == nil {
 		x = new(T)
-		*x = fresh // not &fresh, which would allocate in every call
+		*x = fresh // &fresh would allocate in every call
 		ps[[2]int{p, key}] = x
 	}
 	return x
 }
 
-// staticSplit gives each process a token bucket of its own: exactly its weight's part of R and of Burst, but
-// a burst of at least one token. The parts of the initial processes add up to the limit. A process that comes
-// later has a part of the same size in addition.
+// staticSplit gives each process a token bucket of its own. The bucket has exactly the process's weight's
+// fraction of R and of Burst, but a burst of at least one token. The fractions of the initial processes add
+// up to the limit. A process that joins later gets a fraction of the same size in addition.
 type staticSplit struct {
 	calls
 	parts   [][]rate // rates of each process with a weight
@@ -70,11 +70,11 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 	return s.buckets.of(p, key, centralOf(rates)).Take(now, n)
 }
 
-// localBatches is leasing without a ledger. A process that runs out draws a batch from the central bucket and
-// spends it at any time, and the bucket refills meanwhile. N processes that each hold all but one token of a
-// batch admit Burst + N*(batch-1) at one time.
+// localBatches leases without a ledger. A process that runs out of tokens draws a batch from the central
+// bucket and spends it at any time; the bucket refills meanwhile. N processes that each hold all but one
+// token of a batch admit Burst + N*(batch-1) at one time.
 //
-// A bucket with less than a batch gives all its tokens if they are enough for the request, else none.
+// A bucket that has less than a batch grants all its tokens if they suffice for the request, else none.
 type localBatches struct {
 	calls
 	batch   int64
@@ -100,8 +100,8 @@ func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
 	return l, nil
 }
 
-// defaultBatch returns the tokens of 100 ms of the tightest rate, divided by the processes and rounded down,
-// at least 1.
+// defaultBatch returns the number of tokens that the tightest rate adds in 100 ms, divided by the number of
+// processes and rounded down, but at least 1.
 func defaultBatch(f Fleet) int64 {
 	batch := int64(math.MaxInt64)
 	for _, l := range f.Limits {
@@ -131,8 +131,8 @@ func (l *localBatches) Decide(now int64, p, key int, n int64) bool {
 }
 
 // windowLeases leases batches from one counter per aligned window and limit. Tokens that a process has not
-// spent at the end of a window are void, so no lease outlives it, and a whole quota may be admitted on each
-// side of a boundary. Unspent batches of many processes are missing for the rest of the window.
+// spent at the end of a window are void, so no lease outlives its window, and a whole quota may be admitted
+// on each side of a boundary. No process can use the unspent batches of other processes in the same window.
 type windowLeases struct {
 	calls
 	batch, burst int64
@@ -144,7 +144,7 @@ type windowLeases struct {
 // inWindow counts the tokens of one window.
 type inWindow struct{ window, n int64 }
 
-// stock counts the tokens that a process holds of a key, for the windows of all limits.
+// stock counts the tokens that a process holds of one key, for the windows of all limits.
 type stock struct {
 	windows [lease.LimitsMax]int64
 	n       int64
@@ -208,21 +208,21 @@ func (w *windowLeases) Decide(now int64, p, key int, n int64) bool {
 }
 
 // settleAfterwards lets every process admit by its own view of the bucket. Once per period, each process at a
-// time of its own (p*period/N) reports its admissions and gets the global state. The bucket takes everything
-// reported, so its level may fall below 0, and then no process admits until the rate has refilled it. Between
-// two settlements a process sees no admissions of the others, so the bucket's tokens may be admitted up to N
-// times. If R*period is close to Burst, the bucket is full while its refill is spent elsewhere, and less than
-// R is admitted in the long run.
+// time of its own (p*period/N) reports its admissions and gets the global state. The bucket subtracts all
+// reported tokens, so its level may fall below 0, and then no process admits until the rate has refilled it.
+// Between two settlements a process sees no admissions of the others, so the fleet may admit the bucket's
+// tokens up to N times. If R*period is close to Burst, the global bucket is often full while processes spend
+// its refill from their views, and the fleet admits less than R in the long run.
 //
-// A process settles all its keys in one round trip, from its first request on. A new key looks full to it
-// until then.
+// A process settles all its keys in one round trip, from its first request on. A new key looks full to the
+// process until the first settlement after the key's first request.
 type settleAfterwards struct {
 	full   Central
 	period int64 // microseconds
 	first  int   // processes at the start
 	stores []store
 	views  pairs[view]
-	since  map[int]int64 // the time of each process's first request
+	since  map[int]int64 // the time of each process's first request, by process
 	now    int64
 }
 
@@ -231,8 +231,8 @@ const (
 	maxPeriod     = 24 * time.Hour
 )
 
-// store is the global state of one key. Settlements are made when the next request for the key comes, in
-// order of time and then of processes: no request could see them earlier.
+// store is the global state of one key. The simulation computes the settlements of a key at the next request
+// for the key, in order of time and then of processes: no request could see their result earlier.
 type store struct {
 	Central
 	due  []settlement // settlements of processes with tokens to report
@@ -249,11 +249,11 @@ type settlement struct {
 
 func (s settlement) after(o settlement) bool { return s.at > o.at || s.at == o.at && s.p > o.p }
 
-// view is a process's copy of one key's bucket.
+// view is a process's copy of the bucket of one key.
 type view struct {
 	Central
-	settled int64 // the last settlement that it includes, or when the process first saw the key
-	pending int64 // tokens to report
+	settled int64 // time of the last settlement in the view, or of the key's first request at the process
+	pending int64 // tokens admitted since the last settlement
 }
 
 func newSettleAfterwards(f Fleet, argument string) (Algorithm, error) {
@@ -299,7 +299,7 @@ func (s *settleAfterwards) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// settle makes the settlements that are due by now, and forgets those that no process can need.
+// settle computes the settlements up to now, and drops settlements that no process can need.
 func (k *store) settle(now, period int64) {
 	for len(k.due) > 0 && k.due[0].at <= now {
 		next := k.due[0]
@@ -315,7 +315,7 @@ func (k *store) settle(now, period int64) {
 	}
 }
 
-// asOf returns the bucket after a settlement of the last period; a full one before the first settlement.
+// asOf returns the bucket after a given settlement, or a full bucket before the first settlement.
 func (s *settleAfterwards) asOf(k *store, then settlement) Central {
 	for i := range slices.Backward(k.past) {
 		if !k.past[i].after(then) {
@@ -325,7 +325,7 @@ func (s *settleAfterwards) asOf(k *store, then settlement) Central {
 	return s.full
 }
 
-// last returns p's latest time of settlement until a time; before its first one, a period before that.
+// last returns p's latest settlement time up to at, or a period before p's first settlement.
 func (s *settleAfterwards) last(p int, at int64) int64 {
 	phase := int64(p%s.first) * s.period / int64(s.first)
 	if at < phase {

@@ -6,14 +6,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// quota counts exactly the tokens in a sliding window, or in a calendar's period, of a central limiter.
+// quota counts exactly the used tokens of a central limiter's sliding window or calendar period.
 type quota struct {
 	sum    int64
-	log    []admission // for a sliding window: the admissions in sum, in order of time
-	period int64       // for a calendar: the period's number
+	log    []admission // for a sliding window: the admissions in sum, by rising time
+	period int64       // for a calendar: the number of the period
 }
 
-// pass drops the tokens that have left the window. now never decreases.
+// pass drops the tokens that have left the window at now. A caller never decreases now.
 func (q *quota) pass(r *rate, now int64) {
 	if r.kind == lease.KindCalendar {
 		at := now - r.origin
@@ -32,7 +32,7 @@ func (q *quota) pass(r *rate, now int64) {
 	}
 }
 
-// roomAt returns the first time since now with room for n tokens; n is at most the window's tokens.
+// roomAt returns the first time, at or after now, with room for n tokens; n is at most the window's tokens.
 func (q *quota) roomAt(r *rate, now, n int64) int64 {
 	left := r.burst - q.sum
 	switch {
@@ -49,7 +49,7 @@ func (q *quota) roomAt(r *rate, now, n int64) int64 {
 	return now + r.window // unreachable: the log has all used tokens
 }
 
-// after returns the tokens of sum that count for a time later than now.
+// after returns the tokens of sum that still count at a time after now.
 func (q *quota) after(r *rate, now int64) (n int64) {
 	if r.kind == lease.KindCalendar {
 		if r.origin+q.period*r.window > now {
@@ -63,8 +63,7 @@ func (q *quota) after(r *rate, now int64) (n int64) {
 	return n
 }
 
-// add counts n more tokens now, even beyond the window's tokens. A negative n returns the oldest tokens
-// first.
+// add counts n more tokens at now, even beyond the window's. A negative n returns the oldest -n tokens.
 func (q *quota) add(r *rate, now, n int64) {
 	if n < 0 {
 		q.back(-n)
@@ -93,13 +92,13 @@ func (q *quota) back(n int64) {
 	}
 }
 
-// left returns the whole tokens that limit i has.
+// left returns the number of whole tokens that limit i has left.
 func (c *Central) left(i int) int64 {
 	r := &c.rates[i]
 	if r.kind != lease.KindBucket {
 		return max(0, r.burst-c.quotas[i].sum)
 	}
 	units := r.full.Minus(c.used[i])
-	whole, _ := bits.Div64(units.Hi, units.Lo, r.unit) // at most the burst
+	whole, _ := bits.Div64(units.Hi, units.Lo, r.unit) // the quotient is at most the burst
 	return int64(whole)
 }

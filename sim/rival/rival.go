@@ -1,32 +1,32 @@
 // Package rival implements the alternatives to this library that a simulation runs on the same requests, for
-// comparison with leases. [New] makes one by its name.
+// comparison with leases. [New] makes an algorithm by its name.
 //
 // Every algorithm gets the same limit: Burst at once after a rest, and R = Tokens/Per in the long run. An
-// algorithm that has only a quota per window takes Burst as the quota, and Burst/R, the time in which a
-// bucket fills, as the window. So the sliding windows keep admitted(t, t+w] <= Burst + R*w by the store's
-// time, and lose the refill in between. A fixed window admits up to Burst more, across its boundary.
+// algorithm that has only a quota per window uses Burst as the quota, and Burst/R, the time in which a bucket
+// fills, as the window. A sliding window therefore keeps admitted(t, t+w] <= Burst + R*w by the store's time,
+// but does not refill within the window. A fixed window admits up to Burst more, across its boundary.
 //
-// A sliding window or a calendar has a quota and a window of its own. The central limiter counts both
-// exactly. The other windows use their length, even for a calendar, and a fixed window begins with the
-// period. settle_afterwards supports only token buckets.
+// A limit of kind sliding window or calendar has a quota and a window of its own. The central limiter counts
+// both kinds exactly. The windowed algorithms use the limit's length, even for a calendar, and a fixed window
+// begins with the calendar's period. settle_afterwards supports only token buckets.
 //
-// All algorithms count in whole numbers without rounding, and in microseconds. New rejects the few valid
-// limits that an algorithm cannot hold exactly.
+// All algorithms count time in microseconds, and count in whole numbers without rounding. New rejects the few
+// valid limits that an algorithm cannot hold exactly.
 //
-// The algorithms that call a store for each request exist twice: by the store's time, which is right, and by
-// the caller's (names that end in _client), which the process sends along, as many libraries do. With the
-// caller's time:
+// An algorithm that calls a store for each request exists twice: by the store's time, which is right, and by
+// the caller's time, which the process sends along, as many libraries do (names that end in _client). By the
+// caller's time, algorithms exceed the limit as follows:
 //
-//   - central: a clock that is d ahead creates R*d tokens once after each rest, at most a burst. From then on
-//     tokens flow in by the fastest clock.
-//   - sliding_log: a fast clock removes admissions that the others' windows still hold, so that even R is
-//     exceeded.
-//   - fixed_window, sliding_cells: clocks that differ by a window or more each get a whole quota.
+//   - central: a clock that is d ahead creates R*d tokens once after each rest, at most a burst. After such a
+//     rest, the fastest clock refills the bucket.
+//   - sliding_log: a process with a fast clock removes admissions that the windows of other processes still
+//     contain, so that the fleet exceeds even R.
+//   - fixed_window, sliding_cells: processes whose clocks differ by a window or more each get a whole quota.
 //
-// A key in the store lives as long as its last writer may need it, by the store's time.
+// A key in the store lives as long as the process that wrote last may need it, by the store's time.
 //
-// An admission counts when it is decided. GCRA and the leaky bucket as a queue are left out, because they
-// then admit the same requests as the central bucket.
+// An admission counts at the time of the decision. GCRA and the leaky bucket as a queue are left out, because
+// they would admit the same requests as the central bucket.
 package rival
 
 import (
@@ -39,68 +39,65 @@ import (
 )
 
 var (
-	// ErrUnknown is wrapped by New's error for an unknown name.
+	// ErrUnknown is wrapped by the error of New for an unknown name.
 	ErrUnknown = errors.New("rival: unknown algorithm")
-	// ErrArgument is wrapped by New's error for an invalid text after the colon of a name.
+	// ErrArgument is wrapped by the error of New for an invalid text after the colon of a name.
 	ErrArgument = errors.New("rival: invalid argument")
-	// ErrLimit is wrapped by New's error for limits that are invalid, or that the algorithm cannot hold
-	// exactly.
+	// ErrLimit is wrapped by the error of New for limits that are invalid, or not exact in the algorithm.
 	ErrLimit = errors.New("rival: invalid limit")
 )
 
 // Fleet describes a fleet to the algorithm that limits it. New checks only the limits; the other numbers must
 // come from a valid scenario.
 type Fleet struct {
-	// Processes is the number of processes at the start, at least 1. static_split divides by it, and so does
-	// the default batch of local_batches. Processes that join later may have any higher number.
+	// Processes is the number of processes at the start, at least 1. static_split divides the limits by
+	// Processes, and local_batches its default batch. Processes that join later may have any higher number.
 	Processes int
-	// Weights are the processes' weights, each at least 1; missing weights are 1. Only static_split divides
-	// by them.
+	// Weights are the processes' weights, at least 1; missing weights are 1. Only static_split uses Weights.
 	Weights []int64
-	Limits  []lease.Limit // every key's limits, 1 to 4; a request must fit into all of them
-	Keys    int           // number of keys, at least 1; numbered from 0
-	// Local is process p's clock at the true time now, both in microseconds since the start. It may be
-	// negative and may step. Only the algorithms by the caller's time use it; nil means that every clock is
-	// right.
+	Limits  []lease.Limit // every key's limits, 1 to 4; a request must fit into all limits
+	Keys    int           // number of keys, at least 1; keys are numbered from 0
+	// Local returns process p's clock at the true time now, both in microseconds since the start. The clock
+	// may be negative and may step. Only algorithms by the caller's time use Local; nil means correct clocks.
 	Local func(p int, now int64) int64
-	// Store is the store's clock in the same way. Only the algorithms by the store's time use it.
+	// Store returns the store's clock at now, as Local does. Only algorithms by the store's time use Store.
 	Store func(now int64) int64
 }
 
-// Algorithm decides requests in order of time. Only one goroutine may use it at a time. A process that
-// restarts under its old number finds its earlier state.
+// Algorithm decides requests in order of time. Only one goroutine may use an Algorithm at a time. A process
+// that restarts under its old number finds its earlier state.
 type Algorithm interface {
 	// Decide reports whether a request of process p, numbered from 0, for n tokens of a key is admitted at
-	// the true time now, in microseconds, at least 0 and never falling. A refusal takes nothing. An n of 0 is
-	// admitted, a negative n is not, and neither reaches the store. It panics for a key that the Fleet does
-	// not have.
+	// the true time now, in microseconds, at least 0 and never falling. A refusal takes nothing. Decide
+	// admits an n of 0 and refuses a negative n, both without a call to the store. Decide panics for a key
+	// that the Fleet does not have.
 	Decide(now int64, p, key int, n int64) bool
-	// RoundTrips returns the number of round trips to the store until the last Decide.
+	// RoundTrips returns the number of round trips to the store up to the last Decide.
 	RoundTrips() int64
 }
 
-// Remote is an Algorithm that calls the store for each request, and keeps no state elsewhere.
+// Remote is an Algorithm that calls the store for each request, and keeps state only in the store.
 type Remote interface {
 	Algorithm
-	// Clone returns an independent copy: the state of a replica of the store.
+	// Clone returns an independent copy, which serves as the state of a replica of the store.
 	Clone() Remote
 }
 
-// calls counts the round trips of an algorithm that makes one per call.
+// calls counts the round trips of an algorithm that makes one round trip per call.
 type calls struct{ made int64 }
 
 func (c *calls) RoundTrips() int64 { return c.made }
 
-// entry is one algorithm under one name.
+// entry registers one algorithm under one name.
 type entry struct {
 	name, text string
 	argument   string // the argument's name in the help; "" for an algorithm without one
-	client     bool   // uses the caller's time
-	remote     bool   // is a Remote
+	client     bool   // the algorithm uses the caller's time
+	remote     bool   // the algorithm is a Remote
 	build      func(f Fleet, argument string) (Algorithm, error)
 }
 
-// entries has all algorithms in the order of the table.
+// entries lists all algorithms in the order of the documented table.
 var entries = slices.Concat(
 	both("central", "one exact limiter, one call per request; GCRA decides as its token bucket does", "",
 		newCentral),
@@ -120,7 +117,7 @@ var entries = slices.Concat(
 	},
 )
 
-// both returns the two entries of a Remote: by the store's time and by the caller's.
+// both returns two entries of a Remote: one by the store's time, and one by the caller's time.
 func both(name, text, argument string, build func(Fleet, string) (Algorithm, error)) []entry {
 	return []entry{
 		{name, text + "; by the store's time", argument, false, true, build},
@@ -145,9 +142,9 @@ func find(text string) (e entry, argument string, err error) {
 	return e, argument, err
 }
 
-// New returns the algorithm of that name for f, with no key used. Some names take an argument, as in
+// New returns the named algorithm for f, before any request. Some names take an argument, as in
 // "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error wraps ErrArgument, ErrLimit
-// or, for an unknown name, ErrUnknown, and then lists the names.
+// or ErrUnknown. An ErrUnknown lists the known names.
 func New(name string, f Fleet) (Algorithm, error) {
 	e, argument, err := find(name)
 	if err != nil {
@@ -162,7 +159,7 @@ func New(name string, f Fleet) (Algorithm, error) {
 	return e.build(f, argument)
 }
 
-// Check returns the error of New for the name and its argument with any fleet.
+// Check returns the error that New would return for the name and its argument with any fleet.
 func Check(name string) error {
 	_, err := New(name, Fleet{Processes: 1, Limits: []lease.Limit{lease.PerSecond(1)}, Keys: 1})
 	if errors.Is(err, ErrLimit) {
@@ -171,7 +168,7 @@ func Check(name string) error {
 	return err
 }
 
-// Names returns all algorithms without arguments, in the order of the table.
+// Names returns the names of all algorithms without arguments, in the order of the documented table.
 func Names() (names []string) {
 	for _, e := range entries {
 		names = append(names, e.name)
@@ -179,14 +176,13 @@ func Names() (names []string) {
 	return names
 }
 
-// IsRemote reports whether the algorithm of that name, with or without an argument, is a [Remote].
+// IsRemote reports whether the named algorithm, with or without an argument, is a [Remote].
 func IsRemote(name string) bool {
 	e, _, err := find(name)
 	return err == nil && e.remote
 }
 
-// Describe returns one line about the algorithm of that name, with or without an argument; "" if there is
-// none.
+// Describe returns one line about the named algorithm (with any argument), or "" for an unknown name.
 func Describe(name string) string {
 	e, _, _ := find(name)
 	return e.text

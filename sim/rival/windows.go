@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// windows is an algorithm that counts, for every key and limit, the tokens admitted in a window of Burst/R.
+// windows is an algorithm that counts, for every key and limit, the tokens admitted in a window Burst/R.
 type windows struct {
 	calls
 	local  func(p int, now int64) int64
@@ -21,7 +21,7 @@ type windows struct {
 	all    []window // the windows of every key, limit by limit
 }
 
-// window is the state of one key and limit in the store. now is the true time, local the caller's.
+// window is the state of one key and limit in the store. now is the true time, and local the caller's clock.
 type window interface {
 	expire(now, local int64) // drops expired state
 	hasRoom(local, n int64) bool
@@ -29,7 +29,7 @@ type window interface {
 	clone() window
 }
 
-// newWindows makes each window by the number of its limit.
+// newWindows makes the windows of all keys; window(i) makes one for limit i.
 func newWindows(f Fleet, window func(limit int) window) *windows {
 	w := &windows{local: f.Local, limits: len(f.Limits)}
 	for i := range f.Keys * w.limits {
@@ -64,12 +64,12 @@ func (w *windows) Clone() Remote {
 	return &o
 }
 
-// admissions is the sorted set of a typical script: it removes entries older than the window by the caller's
-// clock, counts the rest, and adds the request at the caller's time.
+// admissions works like the sorted set of a typical script: it removes entries older than the window by the
+// caller's clock, counts the remaining ones, and adds the request at the caller's time.
 type admissions struct {
 	*rate
 	sum   int64
-	until int64 // true time: one window after the last admission the key expires
+	until int64 // true time when the key expires: one window after the last admission
 	log   []admission
 }
 
@@ -104,7 +104,8 @@ func (a *admissions) clone() window {
 	return &o
 }
 
-// insert puts x into a rising order, behind all that are not after it. Most elements belong at the end.
+// insert puts x into a rising slice, behind all elements that are not after x. Most new elements belong at
+// the end.
 func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 	i := len(all)
 	for i > 0 && after(all[i-1], x) {
@@ -113,33 +114,34 @@ func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 	return slices.Insert(all, i, x)
 }
 
-// cellRule counts admissions per cell of time; a cell is the window Burst/R divided by a number. The cells'
-// bounds are exact multiples of that length since time 0, or since the start of a calendar's period.
+// cellRule counts admissions per cell of time; a cell is a window Burst/R divided by a number. The cells'
+// bounds are exact multiples of the cell's length since time 0, or since the start of a calendar's period.
 //
-// A fixed window is one cell. A sliding window over C cells counts the current one, the C-1 before it, and
-// the part of the oldest that the window still covers, as if the admissions in it were evenly spread:
+// A fixed window is one cell. A sliding window over C cells counts the current cell, the C-1 before it, and
+// the covered fraction of the oldest cell, as if that cell's admissions were evenly spread:
 //
 //	estimate = c[k] + ... + c[k-C+1] + c[k-C] * (1 - e/L)        admitted if estimate + n <= Burst
 //
-// in cell k of length L = Burst/R/C, e after its start. With C = 1 this is Cloudflare's pair of counters.
+// A request comes e after the start of cell k, whose length is L = Burst/R/C. With C = 1 this estimate is
+// Cloudflare's pair of counters.
 type cellRule struct {
 	quota         int64
-	history       int64  // cells before the current one that count
+	history       int64  // number of cells before the current one that count
 	origin        int64  // microseconds from time 0 to the start of a cell
 	scale, length uint64 // units in a microsecond, and in a cell
-	keep          int64  // microseconds for which a right clock may need a counter
+	keep          int64  // microseconds for which a process with a right clock may need a counter
 }
 
-// counters has the counters in the store, by rising cell; with right clocks at most history + 3.
+// counters has the counters in the store, in order of cells; with right clocks at most history + 3 counters.
 type counters struct {
 	*cellRule
 	cells []counter
-	next  int64 // true time before which none of them expires
+	next  int64 // true time before which no counter expires
 }
 
 type counter struct {
 	cell, n int64
-	until   int64 // true time
+	until   int64 // true time of the counter's expiry
 }
 
 const (
@@ -188,9 +190,9 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 	return newWindows(f, func(i int) window { return &counters{cellRule: &rules[i]} }), nil
 }
 
-// cell returns the number of the cell that holds a time, and how far into it the time is.
+// cell returns the number of the cell that contains the time at, and the units from the cell's start to at.
 func (r *cellRule) cell(at int64) (k int64, into uint64) {
-	// A cell is at least a microsecond, so there are no more cells than microseconds.
+	// A cell lasts at least a microsecond, so the number of a cell fits where a time in microseconds fits.
 	at -= r.origin
 	if at >= 0 {
 		x := exact.Product(uint64(at), r.scale)
@@ -230,7 +232,7 @@ func (c *counters) hasRoom(local, n int64) bool {
 		!exact.Product(uint64(room-n), c.length).Less(exact.Product(uint64(oldest), c.length-into))
 }
 
-// add may leave next too early, which costs one extra check.
+// add may set next too early, which only costs expire an additional check.
 func (c *counters) add(now, local, n int64) {
 	k, _ := c.cell(local)
 	until := now + c.keep
