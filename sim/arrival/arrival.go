@@ -1,7 +1,7 @@
-// Package arrival generates the times of one simulated process's requests: even, random, in bursts, by the
-// time of day, or recorded.
+// Package arrival generates the times of the requests of one simulated process: at even intervals, at random,
+// in bursts, by the time of day, or recorded.
 //
-// The times depend only on the Source of their Stream, so an additional process does not change the others.
+// The times depend only on the Source of their Stream: an additional process changes no other Stream.
 package arrival
 
 import (
@@ -12,32 +12,32 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Never is the time of an event that does not happen.
+// Never is the time of an event that will not happen.
 const Never = math.MaxInt64
 
-// Stream generates the times of one process's requests.
+// Stream generates the request times of one process.
 type Stream interface {
 	// Next returns the time of the next request, in nanoseconds since the start of the run. The caller calls
-	// it once per request; now is the time of the request before, or of the start. The result is at least
-	// now. It is Never if no more requests come, and may be Never once the run is over.
+	// Next once per request; now is the time of the previous request, or of the start. The returned time is
+	// at least now. Next returns Never if no more requests come, and may do so once the run is over.
 	Next(now int64) int64
 }
 
-// Source describes one process for New.
+// Source describes a process whose Stream New makes.
 type Source struct {
-	Workload *scenario.Workload // with its defaults
-	Rate     float64            // this process's mean requests per second
+	Workload *scenario.Workload // workload with its defaults filled in
+	Rate     float64            // mean requests per second of the process
 	Index    int                // number of the process
 	Of       int                // number of processes
-	Start    int64              // when the process starts or its rate changes: no request comes before
+	Start    int64              // when the process starts or its rate changes; no request comes before Start
 	Duration int64              // duration of the run
 	Stream   *random.Stream
-	Common   uint64 // the seed that all processes have in common
+	Common   uint64 // seed that all processes share
 }
 
 // New makes the requests of one process, for every kind of workload except Adversary, Closed and Replay. A
-// process that starts late gets the requests that would have come from then on, because a time of the run
-// means the same to all processes. The rate is 0 or more; with 0 no request comes.
+// process that starts late gets only the requests after its start, because a time of the run means the same
+// to all processes. A rate of 0 makes no request; the rate must not be negative.
 func New(s Source) Stream {
 	switch s.Workload.Kind {
 	case scenario.Constant:
@@ -58,11 +58,10 @@ func New(s Source) Stream {
 	panic(fmt.Sprintf("sim: %q is no stream of requests", s.Workload.Kind)) // the engine handles other kinds
 }
 
-// gap returns the mean time between two requests, in nanoseconds, or +Inf if there are none.
+// gap returns the mean time between two requests, in nanoseconds, or +Inf for a rate of 0.
 func (s Source) gap() float64 { return 1e9 / s.Rate }
 
-// moment rounds the time of a request down, but not below now. A time beyond the range of int64 becomes
-// Never.
+// moment rounds the time of a request down, but not below now. A time beyond int64 becomes Never.
 func moment(at float64, now int64) int64 {
 	if at < Never {
 		return max(int64(at), now)
@@ -70,7 +69,7 @@ func moment(at float64, now int64) int64 {
 	return Never
 }
 
-// evenly is scenario.Constant. The process starts at a random point of its interval.
+// evenly implements scenario.Constant. Each process starts at a random point of its interval.
 type evenly struct {
 	gap, phase float64
 	n          int64
@@ -81,7 +80,7 @@ func newEvenly(s Source) *evenly {
 	return &evenly{gap: s.gap(), phase: s.Stream.Float64(), start: s.Start}
 }
 
-// Next computes the n-th time from the start, so that no errors add up.
+// Next computes the n-th time from the start, so that rounding errors do not accumulate.
 func (a *evenly) Next(now int64) int64 {
 	at := float64(a.start) + float64((float64(a.n)+a.phase)*a.gap)
 	a.n++

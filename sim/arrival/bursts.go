@@ -8,21 +8,22 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// bursts is scenario.Pareto: bursts come at Poisson times, and all requests of a burst at one time. Their
-// number is a Pareto variable with shape Alpha and mean Burst. It is rounded up with the probability of its
-// fraction, which keeps the mean. If Burst is below Alpha/(Alpha-1), some bursts have no request.
+// bursts implements scenario.Pareto: bursts come at Poisson times, and all requests of a burst at one time.
+// The number of requests in a burst is a Pareto variable with shape Alpha and mean Burst. A fraction is
+// rounded up with a probability equal to the fraction, which keeps the mean. If Burst is below
+// Alpha/(Alpha-1), some bursts have no request.
 type bursts struct {
 	stream       *random.Stream
-	gap          float64 // between bursts
+	gap          float64 // mean time between bursts
 	least, alpha float64
 	at, end      float64
-	left         int64 // remaining requests of the burst at the time at
+	left         int64 // number of requests of the burst at time at that Next has not returned
 }
 
 func newBursts(s Source) *bursts {
 	return &bursts{
 		stream: s.Stream, gap: float64(s.gap() * s.Workload.Burst), alpha: s.Workload.Alpha,
-		least: float64(s.Workload.Burst * (s.Workload.Alpha - 1) / s.Workload.Alpha), // makes Burst the mean
+		least: float64(s.Workload.Burst * (s.Workload.Alpha - 1) / s.Workload.Alpha), // so the mean is Burst
 		at:    float64(s.Start), end: float64(s.Duration),
 	}
 }
@@ -41,22 +42,22 @@ func (a *bursts) Next(now int64) int64 {
 	return moment(a.at, now)
 }
 
-// streamVolleys identifies the random stream that the volleys of all processes share. The streams of the
-// engine have small numbers.
+// streamVolleys identifies the random stream that the volleys of all processes share. The random streams of
+// the engine have small numbers.
 const streamVolleys uint64 = 1 << 32
 
-// volleys is scenario.Sync: at every multiple of Every, including 0, all processes send the requests of one
-// interval. These are spread evenly over Within, starting at the multiple, or for scenario.Boundary centred
-// on it.
+// volleys implements scenario.Sync: at every multiple of Every, including 0, all processes send the requests
+// of one interval. The requests of a volley are spread evenly over Within, starting at the multiple, or for
+// scenario.Boundary centred on the multiple.
 type volleys struct {
 	every, within int64
-	ahead         int64   // time by which a volley begins before its multiple
+	ahead         int64   // time from the start of a volley to its multiple of Every
 	size          float64 // mean requests in a volley
 	carry         float64
 	end           int64
 
-	n          int64 // number of the volley
-	sent, many int64 // number of its requests sent, and in all
+	n          int64 // number of the current volley
+	sent, many int64 // requests of the current volley: sent so far, and in all
 }
 
 func newVolleys(s Source) *volleys {
@@ -65,8 +66,8 @@ func newVolleys(s Source) *volleys {
 		a.ahead = a.within / 2
 	}
 	a.size = float64(s.Rate * float64(s.Workload.Every) / 1e9)
-	// A process with half a request per volley sends one in every other volley. The processes start with
-	// evenly spread fractions, so that the volleys of the fleet are equal in size.
+	// A process with half a request per volley sends one request in every other volley. The processes start
+	// with evenly spread fractions, so that all volleys of the fleet have the same size.
 	common := random.New(s.Common, streamVolleys)
 	a.carry = float64(s.Index)/float64(s.Of) + common.Float64()
 	a.begin((s.Start + a.ahead) / a.every)
@@ -81,7 +82,7 @@ func (a *volleys) begin(n int64) {
 	a.n, a.sent, a.many = n, 0, int64(after-before)
 }
 
-// moment returns the time of the i-th request of the volley.
+// moment returns the time of request i of the volley.
 func (a *volleys) moment(i int64) int64 {
 	return a.n*a.every - a.ahead + int64(float64(a.within)*(float64(i)/float64(a.many)))
 }

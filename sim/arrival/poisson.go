@@ -6,11 +6,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// poisson is scenario.Poisson: independent requests.
+// poisson implements scenario.Poisson: independent requests.
 type poisson struct {
 	stream *random.Stream
-	gap    float64 // mean, ns
-	at     float64 // includes the fraction of a nanosecond: a rate near 1/ns would otherwise be wrong
+	gap    float64 // mean gap in nanoseconds
+	at     float64 // with fractions of a nanosecond, which matter for a rate near 1/ns
 }
 
 // Next implements Stream.
@@ -19,14 +19,15 @@ func (a *poisson) Next(now int64) int64 {
 	return moment(a.at, now)
 }
 
-// onOff is scenario.OnOff: an interrupted Poisson process. The remainder of an exponential time has the same
-// distribution as the whole, so it is drawn again at every change of the rate, and at the start.
+// onOff implements scenario.OnOff: an interrupted Poisson process. The remainder of an exponential time has
+// the same distribution as the whole time, so onOff draws the time to the next request again at every change
+// of the rate, and at the start.
 type onOff struct {
 	stream  *random.Stream
-	gap     float64 // while on
+	gap     float64 // mean gap while on
 	on, off float64 // mean lengths
 	at      float64
-	until   float64 // end of the on phase that contains at
+	until   float64 // end of the phase in which requests come
 	end     float64
 }
 
@@ -57,8 +58,8 @@ func (a *onOff) Next(now int64) int64 {
 	return Never
 }
 
-// diurnal is scenario.Diurnal: the rate is its mean times 1 + Swing*sin, where the sine has length Period and
-// starts at 0. Requests are drawn at the highest rate, and some are dropped (Lewis and Shedler, 1979).
+// diurnal implements scenario.Diurnal: the rate is its mean times 1 + Swing*sin, where the sine has period
+// Period and starts at 0. diurnal draws at the highest rate, and drops some (Lewis and Shedler, 1979).
 type diurnal struct {
 	stream        *random.Stream
 	gap           float64 // mean gap at the highest rate
@@ -79,7 +80,7 @@ func (a *diurnal) Next(now int64) int64 {
 	for a.at < a.end {
 		a.at += float64(a.gap * a.stream.Exp())
 		height := float64(a.stream.Float64() * (1 + a.swing))
-		// Most are below the lowest rate and need no sine.
+		// Most drawn heights are below the lowest rate, which needs no sine.
 		if height < 1-a.swing || height < 1+float64(a.swing*random.Sin(a.at/a.period)) {
 			return moment(a.at, now)
 		}
@@ -87,10 +88,10 @@ func (a *diurnal) Next(now int64) int64 {
 	return Never
 }
 
-// flash is scenario.Flash: Poisson at the stated rate, and at Factor times that rate from At for For.
+// flash implements scenario.Flash: Poisson requests at a rate that is Factor times higher from At for For.
 type flash struct {
 	stream     *random.Stream
-	gap, crowd float64 // without and with the crowd
+	gap, crowd float64 // mean gaps without and with the crowd
 	from, to   float64
 	at         float64
 }

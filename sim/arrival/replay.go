@@ -7,16 +7,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Recording is a trace divided between the processes that replay it. It does not change.
+// Recording is a trace divided between the processes that replay it. A Recording never changes.
 type Recording struct {
 	requests []scenario.TraceRequest
-	parts    [][]uint32 // for each process, the numbers of its requests
-	period   int64      // ns from one start of the trace to the next; 0 if it is played once
+	parts    [][]uint32 // for each process, the indices of its requests
+	period   int64      // ns from one start of the trace to the next; 0 for a trace that is played once
 }
 
-// NewRecording divides a trace between processes. The trace's own process numbers are taken modulo processes.
-// A repeated trace starts again after its last request and the mean time between two requests, so that the
-// rate stays the same. A trace with all its requests at 0 is played once.
+// NewRecording divides a trace between processes. The process numbers in the trace are taken modulo
+// processes. A repeated trace starts again one mean gap after its last request, so that the rate stays the
+// same. A trace whose requests are all at time 0 is played once.
 func NewRecording(t *scenario.Trace, processes int, repeated bool) *Recording {
 	n := len(t.Requests)
 	r := &Recording{requests: t.Requests, parts: make([][]uint32, processes)}
@@ -38,12 +38,12 @@ type Replayer struct {
 	place int   // position of the next request in part
 	begun int64 // when the trace last started
 
-	// Key and Cost belong to the request whose time Next returned last. Key is the trace's number.
+	// Key and Cost belong to the request whose time Next returned last. Key is a key number of the trace.
 	Key  int
 	Cost int64
 }
 
-// NewReplayer plays the requests of a process from start on.
+// NewReplayer plays the recorded requests of a process from the time start on.
 func NewReplayer(r *Recording, process int, start int64) *Replayer {
 	p := &Replayer{Recording: r, part: r.parts[process]}
 	if r.period > 0 {

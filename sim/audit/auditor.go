@@ -6,19 +6,19 @@ import (
 )
 
 // An Auditor compares the admissions for the keys of one limiter with the bounds of each key, over all
-// windows. A token counts from the time at which it left a pool, or at which the bucket granted it to a
-// waiting request, unless that request was denied in the end.
+// windows. A token counts from the time at which it left a pool. A token that the bucket granted to a waiting
+// request counts from the time of the grant, unless the request was denied in the end.
 //
-// Times are in nanoseconds, and never decrease for one key. Only one goroutine may use it at a time.
+// Times are in nanoseconds, and never decrease for one key. Only one goroutine may use an Auditor at a time.
 type Auditor struct {
 	bounds   []Bound
 	meters   []*Meter   // one meter per key k and bound i, at k*len(bounds)+i; nil before the first admission
-	backlogs []*backlog // one per key; nil if no tokens were drawn for a waiting request
-	clocks   []int64    // one per key: the server's clock as last passed to Clock; nil before
+	backlogs []*backlog // one per key; nil if no waiting request drew tokens
+	clocks   []int64    // one per key: the server's time in the last call of Clock; nil before the first call
 	admitted int64
 }
 
-// Drawn is N tokens of one draw that are not yet known to be admitted.
+// Drawn is N tokens of one draw whose admission is not yet certain.
 type Drawn struct {
 	draw draw
 	N    int64
@@ -27,14 +27,14 @@ type Drawn struct {
 // Part returns n of d's tokens.
 func (d Drawn) Part(n int64) Drawn { return Drawn{d.draw, n} }
 
-// NewAuditor returns an Auditor for that many keys, each with all these bounds.
+// NewAuditor returns an Auditor for a number of keys, each with all bounds.
 func NewAuditor(bounds []Bound, keys int) Auditor {
 	return Auditor{bounds: bounds, meters: make([]*Meter, keys*len(bounds)), backlogs: make([]*backlog, keys)}
 }
 
-// Clock records that the bucket of key has read its server's clock. Calendars use these times from the first
-// call on, and the auditor's times before: this serves servers whose clocks are set. A bucket's clock is
-// never set back.
+// Clock records that the bucket of key has read its server's clock. Calendars use the server's times from the
+// first call on, and the auditor's times before: servers' clocks may be set. A bucket's clock is never set
+// back.
 func (a *Auditor) Clock(key int32, server int64) {
 	if a.clocks == nil {
 		a.clocks = slices.Repeat([]int64{math.MinInt64}, len(a.backlogs))
@@ -42,8 +42,8 @@ func (a *Auditor) Clock(key int32, server int64) {
 	a.clocks[key] = max(a.clocks[key], server)
 }
 
-// times returns the time for the audit, and the server's. A bucket counts in microseconds, so two admissions
-// within one microsecond are simultaneous for it.
+// times returns the time for the audit, and the server's time. A bucket counts in microseconds, so the audit
+// treats admissions within one microsecond as simultaneous.
 func (a *Auditor) times(now int64, key int32) (at, server int64) {
 	at = now / 1000 * 1000
 	if a.clocks == nil {
@@ -52,7 +52,7 @@ func (a *Auditor) times(now int64, key int32) (at, server int64) {
 	return at, a.clocks[key]
 }
 
-// Admit books n tokens that are admitted now.
+// Admit records n tokens that are admitted now.
 func (a *Auditor) Admit(now int64, key int32, n int64) {
 	at, server := a.times(now, key)
 	if b := a.backlogs[key]; b != nil && !b.empty() {
@@ -62,11 +62,11 @@ func (a *Auditor) Admit(now int64, key int32, n int64) {
 	a.count(at, server, key, n)
 }
 
-// Refund books n tokens that the bucket credits now, each of which is a new permit.
+// Refund records n tokens that the bucket credits now, each of which is a new permit.
 func (a *Auditor) Refund(now int64, key int32, n int64) { a.book(now, key, 0, n) }
 
-// Charge books n tokens that were used without a permit and are reported to the bucket now. They are owed,
-// and allowed beyond the bounds, until as many have flowed in or have left the window.
+// Charge records n tokens that were used without a permit and are reported to the bucket now. The tokens are
+// owed, and allowed beyond the bounds, until n tokens have been refilled or have left the window.
 func (a *Auditor) Charge(now int64, key int32, n int64) { a.book(now, key, n, 0) }
 
 func (a *Auditor) book(now int64, key int32, charged, refunded int64) {
@@ -80,7 +80,7 @@ func (a *Auditor) book(now int64, key int32, charged, refunded int64) {
 	a.settle(key, moment{at: at, server: server, charged: charged, refunded: refunded})
 }
 
-// Open books n tokens that are drawn now for a waiting request.
+// Open records n tokens that the bucket grants now to a waiting request.
 func (a *Auditor) Open(now int64, key int32, n int64) Drawn {
 	if n == 0 {
 		return Drawn{}
@@ -92,7 +92,7 @@ func (a *Auditor) Open(now int64, key int32, n int64) Drawn {
 	return Drawn{a.backlogs[key].open(at, server, n), n}
 }
 
-// Close says whether drawn tokens were admitted.
+// Close records whether drawn tokens were admitted.
 func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 	for _, d := range all {
 		if d.N > 0 {
@@ -102,7 +102,7 @@ func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 	}
 }
 
-// pass shows the meters of key the moments that are certain.
+// pass counts the moments of key that are certain in the meters.
 func (a *Auditor) pass(key int32) {
 	for m, ok := a.backlogs[key].next(); ok; m, ok = a.backlogs[key].next() {
 		if m.refunded == 0 && m.charged == 0 {
@@ -140,7 +140,7 @@ func (a *Auditor) settle(key int32, m moment) {
 	}
 }
 
-// meter returns the Meter of a key's bound i, and makes it if there is none.
+// meter returns the Meter for bound i of a key, and makes the Meter if the key has none.
 func (a *Auditor) meter(key int32, i int) *Meter {
 	m := &a.meters[int(key)*len(a.bounds)+i]
 	if *m == nil {
@@ -149,7 +149,7 @@ func (a *Auditor) meter(key int32, i int) *Meter {
 	return *m
 }
 
-// End counts open tokens as admitted, because their requests may still be admitted. It returns their number.
+// End counts all open tokens as admitted, because their requests may still be, and returns their number.
 func (a *Auditor) End() (open int64) {
 	for key, b := range a.backlogs {
 		if b != nil {
@@ -160,10 +160,10 @@ func (a *Auditor) End() (open int64) {
 	return open
 }
 
-// Admitted returns the number of tokens that the audit covers.
+// Admitted returns the number of tokens that the audit has counted.
 func (a *Auditor) Admitted() int64 { return a.admitted }
 
-// ExceededBy returns by how many tokens the worst window of all exceeds its bound.
+// ExceededBy returns the number of tokens by which the worst window of all keys and bounds exceeds its bound.
 func (a *Auditor) ExceededBy() int64 {
 	worst := int64(0)
 	for _, m := range a.meters {
@@ -174,30 +174,30 @@ func (a *Auditor) ExceededBy() int64 {
 	return worst
 }
 
-// backlog keeps admissions in order of time while some are uncertain: tokens drawn for a waiting request
-// count from the time of the draw if the request is admitted, and not at all if it gives up. Later admissions
-// wait behind them.
+// backlog keeps the admissions of a key in order of time while some are uncertain. Tokens drawn for a waiting
+// request count from the time of the draw if the request is admitted, and do not count if the request gives
+// up. Later admissions wait behind the uncertain tokens.
 type backlog struct {
 	line []moment
 	head int
-	gone int64 // number of moments that have left the line
+	gone int64 // number of moments that were taken off the line
 }
 
-// moment sums up the events of one time, without their order.
+// moment sums up the events at one time, without their order.
 type moment struct{ at, server, admitted, open, refunded, charged int64 }
 
-// draw identifies the tokens drawn at one moment. The zero value identifies none.
+// draw identifies the tokens drawn at one moment. The zero draw identifies no tokens.
 type draw int64
 
 func (b *backlog) empty() bool { return b.head == len(b.line) }
 
-// open puts n open tokens in line. Their times must not decrease.
+// open puts n open tokens in line. The times of successive calls must not decrease.
 func (b *backlog) open(at, server, n int64) draw {
 	b.last(at, server).open += n
 	return draw(b.gone + int64(len(b.line)-b.head))
 }
 
-// last returns the moment at the end of the line, which is that of at and server.
+// last returns the line's last moment, after appending one for at and server if the last has other times.
 func (b *backlog) last(at, server int64) *moment {
 	if n := len(b.line); n > b.head && b.line[n-1].at == at && b.line[n-1].server == server {
 		return &b.line[n-1]
@@ -210,7 +210,7 @@ func (b *backlog) last(at, server int64) *moment {
 	return &b.line[len(b.line)-1]
 }
 
-// close settles n open tokens of d. It panics if fewer are open.
+// close closes n open tokens of d as admitted or not. close panics if fewer tokens are open.
 func (b *backlog) close(d draw, n int64, admitted bool) {
 	i := int64(d) - b.gone - 1
 	if n < 0 || i < 0 || i >= int64(len(b.line)-b.head) || b.line[b.head+int(i)].open < n {
@@ -223,8 +223,7 @@ func (b *backlog) close(d draw, n int64, admitted bool) {
 	}
 }
 
-// next takes the first moment off the line. It returns false if the line is empty or tokens of that moment
-// are open.
+// next takes the first moment off the line. next returns false if the line is empty or that moment is open.
 func (b *backlog) next() (m moment, ok bool) {
 	if b.empty() || b.line[b.head].open > 0 {
 		return moment{}, false
@@ -235,7 +234,7 @@ func (b *backlog) next() (m moment, ok bool) {
 	return m, true
 }
 
-// admitOpen closes all open tokens as admitted, and returns their number.
+// admitOpen closes all open tokens as admitted, and returns the number of these tokens.
 func (b *backlog) admitOpen() (n int64) {
 	for i := range b.line[b.head:] {
 		m := &b.line[b.head+i]

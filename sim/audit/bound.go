@@ -6,8 +6,9 @@
 //
 // (1) is the promise of a token bucket, (2) of a sliding window, (3) of a calendar's periods. [Worst] takes a
 // finished record, in any order, whose times are known only to an interval. [Meter] takes exact times one by
-// one and costs a few nanoseconds each. [Auditor] has meters for many keys and bounds. All compute in
-// integers without rounding: they find an excess of a single token and never report a false one.
+// one and costs a few nanoseconds each. [Auditor] has meters for many keys and bounds. Worst, Meter and
+// Auditor compute in integers without rounding: they find an excess of a single token, and never report a
+// false excess.
 package audit
 
 import (
@@ -29,25 +30,25 @@ var (
 
 // A Bound is the right-hand side of (1), (2) or (3). The function Of returns the Bound of a limit.
 //
-// Every field is taken literally. In particular a Burst of 0 allows no burst; a caller whose limits use 0 for
-// "same as Tokens" must replace it first. The zero Bound is invalid, because its Per is 0.
+// Every field is taken literally. In particular, a Burst of 0 allows no burst: a caller whose limits use 0
+// for "same as Tokens" must first replace the 0. The zero Bound is invalid, because its Per is 0.
 type Bound struct {
-	Tokens     int64         // tokens that flow in during Per, or that a window holds; 0 or more
-	Per        time.Duration // positive
+	Tokens     int64         // tokens that Per refills, or that a window has; 0 or more
+	Per        time.Duration // time; positive
 	Burst      int64         // tokens; 0 or more; ignored for a window
 	Overcommit int64         // added to Burst, or to a window's Tokens; 0 or more, the sum at most MaxInt64
 	Kind       lease.Kind
 	Offset     time.Duration // for a calendar: the start of a period, by the clock of the record
 }
 
-// Of returns the bound that l promises, with that overcommit. The record for a calendar must use the server's
+// Of returns the bound that l promises, with an overcommit. The record for a calendar must use the server's
 // clock, in nanoseconds since 1970.
 func Of(l lease.Limit, overcommit int64) Bound {
 	return Bound{Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity(), Overcommit: overcommit,
 		Kind: l.Kind, Offset: l.Offset}
 }
 
-// Validate returns an error that wraps ErrBound for a bound that no limit has.
+// Validate returns an error that wraps ErrBound for a bound that belongs to no limit.
 func (b Bound) Validate() error {
 	if known := int(b.Kind) < len(kinds); known && b.Per > 0 && min(b.Tokens, b.Burst, b.Overcommit) >= 0 &&
 		b.ceiling() >= 0 && b.Offset >= 0 && (b.Offset == 0 || b.Offset < b.Per) {
@@ -58,7 +59,7 @@ func (b Bound) Validate() error {
 		int64(math.MaxInt64), lease.Kind(len(kinds)-1))
 }
 
-// ceiling returns the part of the bound that does not grow with the window's length, in tokens.
+// ceiling returns the tokens of the bound that do not grow with the window's length.
 func (b Bound) ceiling() int64 {
 	if b.windowed() {
 		return b.Tokens + b.Overcommit
@@ -66,10 +67,10 @@ func (b Bound) ceiling() int64 {
 	return b.Burst + b.Overcommit
 }
 
-// rate is the number of tokens that flow in every nanos.
+// rate is a refill of tokens in every nanos nanoseconds.
 type rate struct{ tokens, nanos uint64 }
 
-// rate returns the inflow; 0 for a window, into which nothing flows while it lasts.
+// rate returns the refill rate of a bucket, or 0 for a window, which refills nothing while it lasts.
 func (b Bound) rate() rate {
 	if b.windowed() {
 		return rate{0, uint64(b.Per)}
@@ -77,8 +78,8 @@ func (b Bound) rate() rate {
 	return rate{uint64(b.Tokens), uint64(b.Per)}
 }
 
-// wholeTokens returns floor(rate * w), clamped to MaxInt64. The clamp changes no verdict, as no count exceeds
-// it.
+// wholeTokens returns floor(rate * w), clamped to MaxInt64. The clamp changes no verdict, because no count of
+// tokens exceeds MaxInt64.
 func (r rate) wholeTokens(w uint64) int64 {
 	hi, lo := bits.Mul64(r.tokens, w)
 	if hi >= r.nanos {
@@ -88,8 +89,8 @@ func (r rate) wholeTokens(w uint64) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// covers reports whether tokens >= rate*nanos. Either argument may be negative, because two windows are
-// compared by their difference.
+// covers reports whether tokens >= rate*nanos. Either argument may be negative, because the caller passes
+// differences between two windows.
 func (r rate) covers(tokens, nanos int64) bool {
 	switch {
 	case tokens >= 0 && nanos <= 0:
@@ -113,12 +114,11 @@ func exceeds(a, b, c, d uint64) bool {
 // magnitude returns |x| for a negative x, including MinInt64.
 func magnitude(x int64) uint64 { return -uint64(x) }
 
-// judge compares one window with the bound; admitted is the number of tokens certainly admitted in [from,
-// to].
+// judge compares a window with the bound; admitted counts the tokens certainly admitted in [from, to].
 func (b Bound) judge(r rate, from, to, admitted int64) Window {
-	length := uint64(to) - uint64(from) // right in two's complement
+	length := uint64(to) - uint64(from) // right in two's complement for any from <= to
 	flow := r.wholeTokens(length)
-	// The excess rounds up because flow rounds down. The order of subtraction prevents overflow.
+	// The excess rounds up because flow rounds down. The order of the subtractions prevents overflow.
 	over := int64(0)
 	if rest := admitted - b.ceiling(); rest > flow {
 		over = rest - flow

@@ -5,7 +5,7 @@ type calendar struct{}
 
 func (calendar) byServer() bool { return true }
 
-// place returns the number of the period that holds a time.
+// place returns the number of the period that contains a time.
 func (calendar) place(b Bound, at int64) int64 {
 	k, into := at/int64(b.Per), at%int64(b.Per)
 	if into < 0 {

@@ -9,20 +9,21 @@ import (
 )
 
 // A Meter audits admissions as they happen, if each time is known exactly: in a simulator, or behind one
-// lock. It keeps a leaky bucket
+// lock. A Meter keeps a leaky bucket
 //
 //	X = max(0, X - R*dt) + n
 //
-// and the highest X so far. X after an admission is the largest count - R*(e-s) over all windows that end
-// there: unrolled, the recursion is a sum since the bucket was last empty. So the promise (1) holds for every
+// and the highest X so far. X after an admission at e is the largest count - R*(e-s) over all windows [s, e]:
+// unrolled, the recursion is a sum since the bucket was last empty. Promise (1) therefore holds for every
 // window if and only if X never exceeds Burst + Overcommit.
 //
-// A refund is a new permit: it lowers X. Tokens that were used without a permit (a charge) raise X. The
-// bucket recovers them from the inflow; until then they are owed and may exceed the bound. So a second leaky
-// bucket holds the owed tokens, charges less refunds, and X - owed must not exceed Burst + Overcommit.
+// A refund is a new permit, so a refund lowers X. Tokens that were used without a permit (a charge) raise X.
+// The refill repays the charged tokens; until the refill, charged tokens are owed and may exceed the bound. A
+// second leaky bucket therefore has the owed tokens (charges less refunds), and X - owed must not exceed
+// Burst + Overcommit.
 //
-// X is an exact 128-bit integer in units of 1/Per tokens. For a window or a calendar X counts its tokens, see
-// windows.go. NewMeter makes a Meter. Only one goroutine may use it at a time.
+// X is an exact 128-bit integer in units of 1/Per tokens. For a window or a calendar, X is the number of
+// tokens in the window, see windows.go. NewMeter makes a Meter. Only one goroutine may use a Meter at a time.
 type Meter struct {
 	bound   Bound
 	rate    rate
@@ -34,7 +35,7 @@ type Meter struct {
 	window  *window // nil for a token bucket
 }
 
-// NewMeter returns a Meter without admissions. It panics if b.Validate fails.
+// NewMeter returns a Meter without admissions. NewMeter panics if b.Validate fails.
 func NewMeter(b Bound) *Meter {
 	if err := b.Validate(); err != nil {
 		panic(err)
@@ -42,8 +43,8 @@ func NewMeter(b Bound) *Meter {
 	return &Meter{bound: b, rate: b.rate(), window: newWindow(b)}
 }
 
-// Admit records that n tokens were admitted at a time in nanoseconds, on any single clock. It panics if n is
-// negative or at is before an earlier call's, because the audit of a disordered record is meaningless.
+// Admit records that n tokens were admitted at a time in nanoseconds, on any single clock. Admit panics if n
+// is negative or at is before the time of an earlier call, because the audit needs an ordered record.
 func (m *Meter) Admit(at, n int64) {
 	if m.isMisused(at, n) {
 		m.misused(at, n)
@@ -60,7 +61,7 @@ func (m *Meter) Admit(at, n int64) {
 		m.Net(at, n, 0, 0)
 		return
 	}
-	// This repeats Net for speed: every simulated admission comes here.
+	// For speed, Admit repeats code of Net: every simulated admission calls Admit.
 	m.level = m.level.Minus(exact.Product(m.rate.tokens, uint64(at)-uint64(m.last)))
 	m.started, m.last = true, at
 	m.level = m.level.Plus(exact.Product(uint64(n), m.rate.nanos))
@@ -69,8 +70,8 @@ func (m *Meter) Admit(at, n int64) {
 	}
 }
 
-// Net records the tokens admitted, charged and refunded at one time. Their order is unknown; the order with
-// the smallest excess counts. It panics as Admit does.
+// Net records the tokens admitted, charged and refunded at one time. The order within the time is unknown, so
+// Net uses the order with the smallest excess. Net panics as Admit does.
 func (m *Meter) Net(at, n, charged, refunded int64) {
 	if least := min(n, charged, refunded); m.isMisused(at, least) {
 		m.misused(at, least)
@@ -106,8 +107,8 @@ func (m *Meter) misused(at, n int64) {
 	}
 }
 
-// peakTokens returns the highest level so far, rounded up: the smallest sufficient Burst + Overcommit. It is
-// clamped to MaxInt64.
+// peakTokens returns the highest level so far, rounded up and clamped to MaxInt64: the smallest Burst +
+// Overcommit that allows all admissions.
 func (m *Meter) peakTokens() int64 {
 	if m.window != nil {
 		return m.window.peak
@@ -125,6 +126,6 @@ func (m *Meter) peakTokens() int64 {
 	return int64(whole)
 }
 
-// ExceededBy returns by how many tokens, rounded up, the worst window so far exceeds the bound; 0 while the
-// promise holds.
+// ExceededBy returns the number of tokens, rounded up, by which the worst window so far exceeds the bound, or
+// 0 while the promise holds.
 func (m *Meter) ExceededBy() int64 { return max(0, m.peakTokens()-m.bound.ceiling()) }

@@ -4,17 +4,18 @@ import (
 	"math"
 )
 
-// window is the Meter of a windowed limit.
+// window does the work of a Meter for a windowed limit.
 //
-// Refunds and charges count as in a bucket. A refund is a new permit from its own time on: it makes no room
-// in earlier windows, nor after the window that holds it. A charge is owed while the window holds it.
+// Refunds and charges count as in a token bucket. A refund is a new permit from its own time on: a refund
+// makes no room in windows before it, and none in windows that no longer contain it. A charge is owed while
+// the window contains it.
 type window struct {
 	bound      Bound
 	used, owed run
 	peak       int64
 }
 
-// newWindow returns nil for a token bucket.
+// newWindow returns a window for b, or nil for a token bucket.
 func newWindow(b Bound) *window {
 	if !b.windowed() {
 		return nil
@@ -23,7 +24,7 @@ func newWindow(b Bound) *window {
 	return &window{bound: b, used: run{length: length}, owed: run{length: length}}
 }
 
-// net is Meter.Net. The bound applies to the largest use in any window that ends now, less the largest debt.
+// net implements Meter.Net: the bound limits the largest use less the largest debt in windows that end now.
 func (w *window) net(at, n, charged, refunded int64) {
 	at = kinds[w.bound.Kind].place(w.bound, at)
 	w.used.add(at, n+charged-refunded)
@@ -34,11 +35,12 @@ func (w *window) net(at, n, charged, refunded int64) {
 	w.peak = max(w.peak, w.used.most()-w.owed.most())
 }
 
-// run finds the largest sum of the counts in (s, now] over all s since now-length. Without negative counts
-// that is the sum of the longest such interval.
+// run finds the largest sum of the counts in (s, now] over all s since now-length. Without negative counts,
+// the longest such interval has the largest sum.
 //
-// sum(s, now] is the total less the total until s. So the run keeps the totals in a rising queue: an earlier,
-// larger total can never again be the best start. Totals may overflow; their differences do not.
+// sum(s, now] is the total now less the total until s. A run keeps the totals in a rising queue, because an
+// earlier, larger total can never again be the best start. Totals may overflow, but differences of totals do
+// not.
 type run struct {
 	length uint64
 	sum    int64
@@ -46,10 +48,10 @@ type run struct {
 	head   int
 }
 
-// point is the total of all counts until a time.
+// point is the total of all counts up to a time.
 type point struct{ until, sum int64 }
 
-// add counts n, which may be negative, at a time that never decreases.
+// add counts n, which may be negative, at a time. The times of successive calls must not decrease.
 func (r *run) add(at, n int64) {
 	for r.head < len(r.line) && uint64(at)-uint64(r.line[r.head].until) >= r.length {
 		r.head++
@@ -57,7 +59,7 @@ func (r *run) add(at, n int64) {
 	for len(r.line) > r.head && r.line[len(r.line)-1].sum-r.sum >= 0 {
 		r.line = r.line[:len(r.line)-1]
 	}
-	// If the last point has the same time, it is the better start for as long.
+	// A last point with the same time is the better start for as long as the new one would be.
 	if last := len(r.line) - 1; last < r.head || r.line[last].until != at {
 		if r.head > 64 && r.head > len(r.line)/2 {
 			r.line = r.line[:copy(r.line, r.line[r.head:])]
@@ -68,7 +70,7 @@ func (r *run) add(at, n int64) {
 	r.sum += n
 }
 
-// most returns the largest sum at the time of the last add; at least 0, the sum of an empty interval.
+// most returns the largest sum at the time of the last add, at least 0 (the sum of an empty interval).
 func (r *run) most() int64 {
 	if r.line == nil {
 		return 0
@@ -76,9 +78,9 @@ func (r *run) most() int64 {
 	return max(0, r.sum-r.line[r.head].sum)
 }
 
-// worstWindow is Worst for a windowed limit. starts has the spans in order of Before, and ends their
-// positions in order of After. A window that ends at e counts the spans that begin at or after a time that
-// rises with e.
+// worstWindow implements Worst for a windowed limit. starts has the spans in order of Before, and ends has
+// their positions in order of After. A window that ends at e counts the spans that begin at or after a first
+// time, which rises with e.
 func (b Bound) worstWindow(starts []Span, ends []int) Window {
 	counted := make([]bool, len(starts))
 	first, sum, worst := 0, int64(0), Window{}
@@ -89,7 +91,7 @@ func (b Bound) worstWindow(starts []Span, ends []int) Window {
 				sum -= starts[first].N
 			}
 		}
-		if i >= first { // otherwise i itself is longer than a window
+		if i >= first { // spans before first are longer than a window
 			counted[i], sum = true, sum+starts[i].N
 		}
 		if k+1 < len(ends) && starts[ends[k+1]].After == e {
@@ -109,7 +111,7 @@ func (b Bound) worstWindow(starts []Span, ends []int) Window {
 func (b Bound) begin(e int64) int64 {
 	from := kinds[b.Kind].begin(b, e)
 	if from > e {
-		return math.MinInt64 // overflow
+		return math.MinInt64 // the time overflowed
 	}
 	return from
 }

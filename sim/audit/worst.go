@@ -15,7 +15,7 @@ type Span struct {
 	N             int64
 }
 
-// A Window is a closed interval of time and the tokens admitted in it.
+// A Window is a closed interval of time with the tokens admitted in the interval.
 type Window struct {
 	From, To   int64   // ns, on the clock of the spans
 	Admitted   int64   // tokens certainly admitted in [From, To]
@@ -28,18 +28,17 @@ type Window struct {
 //	count(s, e) - R*(e-s) - (Burst + Overcommit)
 //	count(s, e) = sum of N with Before >= s and After <= e
 //
-// over all s <= e; for a sliding window only over windows of its length, for a calendar over its periods. It
-// counts only spans that certainly lie inside, so an excess is proof: no choice of times within the spans
-// keeps the promise. Wide spans can hide an excess.
+// over all s <= e. For a sliding window, Worst takes only windows of the limit's length, and for a calendar
+// only its periods. Worst counts only spans that certainly lie inside a window, so an excess is proof: no
+// choice of times within the spans keeps the promise. Wide spans can hide an excess.
 //
-// A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for
-// every d > 0.
+// A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for all d > 0.
 //
-// If several windows are equally bad it returns the first to end, and of those the longest. It returns the
-// zero Window if nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, for an invalid
-// bound, for a span with After < Before or N < 0, and if the sum of N or the covered time overflows an int64;
-// within those limits every verdict is exact. It needs O(n log n) time and about 100 bytes per span in
-// addition to the argument, which it does not modify.
+// Of several equally bad windows, Worst returns the first to end, and among these the longest. Worst returns
+// the zero Window if no token was admitted. The error wraps ErrBound or ErrSpan: for an invalid bound, for a
+// span with After < Before or N < 0, and if the sum of N or the covered time overflows an int64. Without an
+// error, the verdict is exact. Worst needs O(n log n) time and about 100 bytes per span in addition to the
+// argument, which Worst does not modify.
 func Worst(spans []Span, l Bound) (Window, error) {
 	if err := l.Validate(); err != nil {
 		return Window{}, err
@@ -58,9 +57,9 @@ func Worst(spans []Span, l Bound) (Window, error) {
 		return l.worstWindow(starts, ends), nil
 	}
 
-	// Some worst window starts at the Before of a span inside it and ends at the After of one: moving its
-	// ends there keeps the count and shortens it. So the loop moves the end through the Afters, and the tree
-	// chooses the start among the spans counted so far.
+	// Some worst window starts at the Before of a span inside it and ends at the After of a span: moving the
+	// ends of any window to such times keeps its count and shortens it. The loop therefore moves the end
+	// through the Afters, and the tree chooses the start among the spans counted so far.
 	r := l.rate()
 	t := newTree(len(starts), r)
 	var worst Window
@@ -68,7 +67,7 @@ func Worst(spans []Span, l Bound) (Window, error) {
 		now := starts[i].After
 		t.count(i, starts[i])
 		if k+1 < len(ends) && starts[ends[k+1]].After == now {
-			continue // the window must hold all spans that end at this time
+			continue // the window must include all spans that end at the time now
 		}
 		best := t.best()
 		length := now - best.from
@@ -107,24 +106,24 @@ func admissions(spans []Span) ([]Span, error) {
 	return kept, nil
 }
 
-// tree finds, for a moving end of the window, the start with the most tokens net of the inflow.
+// tree finds, for a moving end of the window, the start with the most tokens net of the refill.
 //
-// It is a segment tree over the spans in order of Before. A textbook node holds the best value of sum(N at
-// positions >= p) + R*Before[p]. This one holds the two parts of that value, so that it never scales: one
-// exact 128-bit comparison (rate.covers) compares two candidates.
+// tree is a segment tree over the spans in order of Before. A textbook node would have the best value of
+// sum(N at positions >= p) + R*Before[p]. A node of tree has the two terms of this value apart instead, so
+// that no term is scaled: one exact 128-bit comparison (rate.covers) compares two candidates.
 //
-// Only counted spans are candidates: a start at another span gets the same tokens as the next counted start,
-// in a longer window.
+// Only counted spans are candidates: a start at another span would get the same tokens as the next counted
+// start, in a longer window.
 type tree struct {
 	rate   rate
 	nodes  []node // nodes[1] is the root, the children of i are 2i and 2i+1
-	leaves int    // a power of two: the order of combination matters
+	leaves int    // a power of two, because the order of combination matters
 }
 
-// node describes the counted spans below it. The zero value means that there are none.
+// node describes the counted spans below the node. The zero node has no counted span.
 type node struct {
 	sum  int64 // total N
-	tail int64 // total N from the best start on
+	tail int64 // total N at and after the best start
 	from int64 // the best start, ns
 }
 
@@ -133,7 +132,7 @@ func newTree(spans int, r rate) *tree {
 	return &tree{rate: r, nodes: make([]node, 2*leaves), leaves: leaves}
 }
 
-// count adds s, which has position i.
+// count adds s, which is at position i.
 func (t *tree) count(i int, s Span) {
 	at := t.leaves + i
 	t.nodes[at] = node{s.N, s.N, s.Before}
@@ -142,11 +141,11 @@ func (t *tree) count(i int, s Span) {
 	}
 }
 
-// best returns the best start for a window that ends where the last counted span ends.
+// best returns the best start of a window that ends where the last counted span ends.
 func (t *tree) best() node { return t.nodes[1] }
 
-// join combines l, which comes first, and r. Of two equally good starts it keeps the earlier one, with the
-// longer window.
+// join combines two adjacent nodes, l before r. If two starts are equally good, join keeps the earlier start,
+// which has the longer window.
 func (t *tree) join(l, r node) node {
 	if l.sum == 0 {
 		return r

@@ -6,8 +6,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Tally counts the tokens that one algorithm decided on since the warm-up. Figures defines false rejects and
-// swapped requests.
+// Tally counts one algorithm's decisions since the warm-up. Figures defines false rejects and swaps.
 type Tally struct {
 	Admitted     int64
 	ByProcess    []int64 // admitted tokens of the most popular key
@@ -15,7 +14,7 @@ type Tally struct {
 	FalseRejects int64
 
 	// Credit counts admitted tokens that the central bucket denied and that no false reject has been swapped
-	// with yet. credit is the same for each key.
+	// with yet. credit has the same count for each key.
 	Credit int64
 	credit []int64
 }
@@ -31,10 +30,10 @@ func (t *Tally) Reset() {
 	*t = Tally{ByProcess: t.ByProcess, Credit: t.Credit, credit: t.credit}
 }
 
-// OfFirst returns the admitted tokens of the most popular key.
+// OfFirst returns the number of admitted tokens of the most popular key.
 func (t *Tally) OfFirst() int64 { return sum(t.ByProcess) }
 
-// Decided books a decision on n tokens of a key. central is the decision of one central bucket.
+// Decided records a decision about n tokens of a key. central is the decision of one central bucket.
 func (t *Tally) Decided(process, key int32, n int64, central, ok bool) {
 	switch {
 	case ok:
@@ -55,19 +54,19 @@ func (t *Tally) Decided(process, key int32, n int64, central, ok bool) {
 	}
 }
 
-// Waits collects waits of requests, from request to answer.
+// Waits collects the waiting times of requests, from request to answer.
 type Waits struct {
-	histogram *hdrhistogram.Histogram // microseconds; without requests that did not wait
+	histogram *hdrhistogram.Histogram // microseconds; only of requests that waited
 	served    int64
-	waited    int64 // the number of requests in the histogram
+	waited    int64 // number of requests in histogram
 }
 
-// NewWaits returns Waits for waits up to longest, precise to three digits.
+// NewWaits returns Waits for waiting times up to longest, precise to three digits.
 func NewWaits(longest time.Duration) Waits {
 	return Waits{histogram: hdrhistogram.New(1, max(longest.Microseconds(), 2), 3)}
 }
 
-// Add books one request with its wait in nanoseconds, 0 if it did not wait.
+// Add records one request with its waiting time in nanoseconds, 0 if the request did not wait.
 func (w *Waits) Add(wait int64) {
 	w.served++
 	if wait > 0 {
@@ -76,13 +75,13 @@ func (w *Waits) Add(wait int64) {
 	}
 }
 
-// Reset forgets all waits.
+// Reset deletes all recorded waiting times.
 func (w *Waits) Reset() {
 	w.served, w.waited = 0, 0
 	w.histogram.Reset()
 }
 
-// Mean returns the mean wait. Requests that did not wait count as 0.
+// Mean returns the mean waiting time. Requests that did not wait count as 0.
 func (w *Waits) Mean() time.Duration {
 	if w.served == 0 {
 		return 0
@@ -90,19 +89,19 @@ func (w *Waits) Mean() time.Duration {
 	return time.Duration(w.histogram.Mean() * 1000 * float64(w.waited) / float64(w.served))
 }
 
-// Quantile returns the wait in milliseconds that percent of all requests do not exceed.
+// Quantile returns the waiting time in milliseconds that percent % of all requests do not exceed.
 func (w *Waits) Quantile(percent int64) float64 {
-	rank := (w.served*percent + 99) / 100 // of the request whose wait it is
-	rank -= w.served - w.waited           // requests that did not wait come first
+	rank := (w.served*percent + 99) / 100 // rank of the request whose waiting time Quantile returns
+	rank -= w.served - w.waited           // requests that did not wait have the lowest ranks
 	if rank <= 0 {
 		return 0
 	}
-	// The histogram computes the rank from a percentage, and processors round differently. A percentage in
-	// the middle of the rank gives the same rank everywhere.
+	// The histogram computes a rank from a percentage, and processors round differently. A percentage in the
+	// middle of the wanted rank gives the same rank on every processor.
 	return float64(w.histogram.ValueAtQuantile(100*(float64(rank)-0.25)/float64(w.waited))) / 1000
 }
 
-// seriesPoints is the number of points of a Series, more than a chart shows.
+// seriesPoints is the number of points of a Series, which is more than a chart shows.
 const seriesPoints = 240
 
 // Recorder collects the points of a Series.
@@ -111,11 +110,11 @@ type Recorder struct {
 	Step   int64 // nanoseconds between two points
 
 	last    Counts
-	held    int64 // sum over the points since the warm-up
+	held    int64 // sum of Levels.Held over the points since the warm-up
 	samples int64
 }
 
-// Counts has the quantities of which a point of the series shows the growth.
+// Counts has quantities that only grow. A point of the series shows the growth of Counts over one step.
 type Counts struct{ Offered, Admitted, Central, RoundTrips int64 }
 
 func (c Counts) minus(o Counts) Counts {
@@ -123,20 +122,20 @@ func (c Counts) minus(o Counts) Counts {
 		c.RoundTrips - o.RoundTrips}
 }
 
-// Levels has the quantities of which a point of the series shows the value.
+// Levels has quantities that rise and fall. A point of the series shows the value of Levels.
 type Levels struct {
-	Level, Ledger int64 // of the most popular key's bucket
+	Level, Ledger int64 // level and ledger of the most popular key's bucket
 	Held          int64 // tokens in all pools
-	Running       int   // processes
+	Running       int   // number of processes
 }
 
-// NewRecorder returns a Recorder for a run of the given length.
+// NewRecorder returns a Recorder for a run of length duration.
 func NewRecorder(duration time.Duration) Recorder {
 	step := max(1, int64(duration)/seriesPoints)
 	return Recorder{Step: step, Series: Series{StepS: float64(step) / 1e9}}
 }
 
-// Add takes a point.
+// Add adds a point to the Series.
 func (r *Recorder) Add(now Counts, levels Levels) {
 	r.held += levels.Held
 	r.samples++
@@ -154,7 +153,7 @@ func (r *Recorder) Add(now Counts, levels Levels) {
 	r.last = now
 }
 
-// Warm ends the warm-up: counts restart from 0. was has the counts before that.
+// Warm ends the warm-up: counts restart from 0. was has the counts at the end of the warm-up.
 func (r *Recorder) Warm(was Counts) {
 	r.held, r.samples, r.last = 0, 0, r.last.minus(was)
 }

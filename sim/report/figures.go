@@ -40,16 +40,16 @@ func moreIsBetter(name string) bool {
 	return false
 }
 
-// All lists the figures in the order of their declaration, with their JSON keys. They are pointers into f.
+// All lists pointers to the figures in f, in the order of their declaration, with their JSON keys.
 func (f *Figures) All() []Named { return figuresOf(f) }
 
-// All lists the figures as Figures.All does.
+// All lists the figures of r as Figures.All does.
 func (r *RivalReport) All() []Named { return figuresOf(r) }
 
-// All lists the figures as Figures.All does.
+// All lists the figures of c as Figures.All does.
 func (c *ClassReport) All() []Named { return figuresOf(c) }
 
-// figuresOf finds the fields of type Figure of a struct.
+// figuresOf lists the fields of type Figure in the struct at p.
 func figuresOf(p any) (all []Named) {
 	v := reflect.ValueOf(p).Elem()
 	for i := range v.NumField() {
@@ -62,7 +62,7 @@ func figuresOf(p any) (all []Named) {
 }
 
 // Difference is the difference of a figure between two scenarios: the mean over replications with the same
-// seeds, and its confidence interval (Student's t). With one replication, Low and High are the mean.
+// seeds, and the mean's confidence interval (Student's t). With one replication, Low and High equal the mean.
 type Difference struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low"`
@@ -71,11 +71,11 @@ type Difference struct {
 	Range bool `json:"range,omitempty"`
 }
 
-// Certain reports whether the interval excludes zero, so that the difference is more than luck.
+// Certain reports whether the interval excludes zero, so that chance does not explain the difference.
 func (d Difference) Certain() bool { return d.Low > 0 || d.High < 0 }
 
-// Minus returns f minus g, replication by replication, as far as both have values. Two replications with the
-// same seed are alike, so the interval of the difference is much narrower than those of f and g.
+// Minus returns f minus g, replication by replication, over the replications that both figures have. Two
+// replications with the same seed are alike, so the difference has a narrower interval than f and g.
 func (f Figure) Minus(g Figure, confidence float64) Difference {
 	off := f.less(g)
 	if len(off) == 0 {
@@ -84,7 +84,7 @@ func (f Figure) Minus(g Figure, confidence float64) Difference {
 	return meanOf(off, confidence)
 }
 
-// Over returns Minus if f and g have intervals, and otherwise the extremes of the differences.
+// Over returns Minus if f and g have intervals, and otherwise the mean with the extremes of the differences.
 func (f Figure) Over(g Figure, confidence float64) Difference {
 	d := f.Minus(g, confidence)
 	if off := f.less(g); (f.Range || g.Range) && len(off) > 0 {
@@ -101,7 +101,7 @@ func (f Figure) less(g Figure) []float64 {
 	return off
 }
 
-// meanOf returns the mean of xs with its interval. xs is not empty.
+// meanOf returns the mean of xs with its confidence interval. xs must not be empty.
 func meanOf(xs []float64, confidence float64) Difference {
 	n, mean, squares, half := float64(len(xs)), 0.0, 0.0, 0.0
 	for _, x := range xs {
@@ -111,7 +111,7 @@ func meanOf(xs []float64, confidence float64) Difference {
 	for _, x := range xs {
 		squares += float64((x - mean) * (x - mean))
 	}
-	if squares > 0 { // equal values leave no doubt
+	if squares > 0 { // equal values have an interval of length 0
 		half = float64(studentsT(confidence, len(xs)-1) * math.Sqrt(squares/(n-1)/n))
 	}
 	return Difference{Mean: mean, Low: mean - half, High: mean + half}
@@ -119,7 +119,7 @@ func meanOf(xs []float64, confidence float64) Difference {
 
 // studentsT returns the t for which a t-distributed quantity lies in [-t, t] with probability confidence (0
 // to 1). freedom is the number of degrees of freedom, 1 or more. The result is rounded to a millionth,
-// because gonum computes with math.Log, whose last bit differs between machines.
+// because gonum uses math.Log, whose last bit differs between machines.
 func studentsT(confidence float64, freedom int) float64 {
 	of := [2]float64{confidence, float64(freedom)}
 	if t, ok := quantiles.Load(of); ok {
@@ -131,7 +131,7 @@ func studentsT(confidence float64, freedom int) float64 {
 	return t
 }
 
-// quantiles caches results of studentsT: the pairs of a large sweep ask for the same one.
+// quantiles caches results of studentsT: all pairs of a large sweep need the same result.
 var quantiles sync.Map
 
 // Outcome holds the results of one replication.
@@ -140,14 +140,14 @@ type Outcome struct {
 	Requests int64
 	Most     int           // largest number of processes at a time
 	Settled  bool          // see Accuracy.Ratios
-	Figures  Figures       // values, as Mean
-	Rivals   []RivalReport // values, as Mean
-	Classes  []ClassReport // values, as Mean
+	Figures  Figures       // the value of each figure is its Mean
+	Rivals   []RivalReport // the value of each figure is its Mean
+	Classes  []ClassReport // the value of each figure is its Mean
 	Series   Series
 	Members  []Member
 }
 
-// Part returns a/b, or the value of for b = 0.
+// Part returns a/b, or the value of if b is 0.
 func Part(a, b int64, of float64) float64 {
 	if b == 0 {
 		return of
@@ -155,9 +155,9 @@ func Part(a, b int64, of float64) float64 {
 	return float64(a) / float64(b)
 }
 
-// even reports whether the figure of s with this JSON key sums up many small things, so that the mean of a
-// few replications is about normal. Extremes, rare events, indices near their bound and values of single
-// moments do not. Nor do calls of requests that wait, as queues are rare and long.
+// even reports whether the figure of s with this JSON key sums up many small values, so that the mean of a
+// few replications is about normal. Extremes, rare events, indices near a bound and values at single moments
+// are not normal. Neither are calls of waiting requests, because queues are rare and long.
 func even(s *scenario.Scenario, name string) bool {
 	switch name {
 	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio":
@@ -179,7 +179,7 @@ func workloads(s *scenario.Scenario) []*scenario.Workload {
 	return all
 }
 
-// misfortunate reports whether a few events at random times or of unbounded size dominate the figures of s.
+// misfortunate reports whether a few events at random times, or of unbounded size, dominate the figures of s.
 func misfortunate(s *scenario.Scenario) bool {
 	heavy := func(d scenario.Dist) bool { return d.Kind == scenario.DistPareto }
 	wild := func(w *scenario.Workload) bool {
@@ -194,8 +194,8 @@ func misfortunate(s *scenario.Scenario) bool {
 	})
 }
 
-// Of summarises the replications of s. confidence is the confidence of the intervals. A figure has an
-// interval only if that would contain the mean that often, see Figure.Range.
+// Of summarises the replications of s. confidence is the confidence level of the intervals. A figure has an
+// interval only if about confidence of such intervals would contain the mean, see Figure.Range.
 func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	report := Report{
 		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed,
@@ -243,7 +243,7 @@ func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 	m.GoVersion, m.Platform = runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
 }
 
-// summarise fills each figure from its values in the replications of s. With confidence 0 all have ranges.
+// summarise computes each figure from its values in the replications. With confidence 0, all have ranges.
 func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Named, seeds []uint64,
 	confidence float64) {
 	values := make([][]float64, len(all))
@@ -252,7 +252,7 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 			values[i] = append(values[i], f.Mean)
 		}
 	}
-	for i, f := range all { // a queue at a busy Redis affects every other figure
+	for i, f := range all { // a queue at a busy Redis affects all figures
 		if f.Name == "redis_cpu" && slices.Max(values[i]) > busy {
 			confidence = 0
 		}
@@ -269,16 +269,17 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 	}
 }
 
-// busy is the part of a core from which Redis sometimes cannot keep up.
+// busy is the fraction of a core at which Redis begins to fall behind at times.
 const busy = 0.9
 
-// fewest is the number of replications from which a figure has an interval. Student's t assumes normal
-// values. With five values that were not normal, 95 % intervals contained the mean in 92 % of the cases.
+// fewest is the smallest number of replications for which a figure has an interval. Student's t assumes
+// normal values. With five other values, 95 % intervals contained the mean in 92 % of the cases.
 const fewest = 10
 
-// figureOf returns the mean of xs with its interval. low marks a figure whose lowest value is the worst. The
-// figure has the range of xs instead in five cases: confidence is 0, xs are too few, a third of xs are equal
-// (as with rare events), one of xs is at a bound (0 or most), or the interval would cross a bound.
+// figureOf returns the mean of xs with its interval. low marks a figure whose lowest value is the worst
+// value. The figure has the range of xs instead of an interval in five cases: confidence is 0, xs are too
+// few, a third of xs are equal (as with rare events), a value of xs is at a bound (0 or most), or the
+// interval would cross a bound.
 func figureOf(xs []float64, seeds []uint64, confidence float64, low bool, most float64) Figure {
 	m := meanOf(xs, confidence)
 	f := Figure{Mean: m.Mean, Low: m.Low, High: m.High, Worst: xs[0], WorstSeed: seeds[0], Values: xs}

@@ -1,114 +1,113 @@
-// Package report holds the results of a simulation: figures over its replications, each with its mean,
-// its interval and its worst seed.
+// Package report has the results of a simulation: figures over its replications, each with its mean, its
+// interval and its worst seed.
 //
-// The engine hands over one Outcome for each replication, and Of makes a Report of them. The JSON keys of a
-// Report are part of the command's interface. Nothing here simulates, and nothing here writes text.
+// The engine makes one Outcome for each replication, and Of combines them to a Report. The JSON keys of a
+// Report are part of the command's interface. Package report neither simulates nor writes text.
 package report
 
 import "time"
 
-// SchemaVersion is the version of Report's JSON. It rises when a key changes its meaning or is removed.
+// SchemaVersion is the version of a Report's JSON, and rises when a key changes its meaning or is removed.
 const SchemaVersion = 1
 
-// Report holds the results of a run. Its JSON keys are part of the command's interface. Except for Machine,
-// one scenario and seed give the same report on every machine.
+// Report has the results of a run. The JSON keys of a Report are part of the command's interface. Except for
+// Machine, one scenario and seed give the same Report on every machine.
 type Report struct {
 	SchemaVersion int     `json:"schema_version"`
 	Scenario      string  `json:"scenario"`
 	ScenarioHash  string  `json:"scenario_hash"`
 	Seed          uint64  `json:"seed"`
-	Reps          int     `json:"reps"`       // finished replications
-	RepsAsked     int     `json:"reps_asked"` // more than Reps after an interrupt
+	Reps          int     `json:"reps"`       // number of finished replications
+	RepsAsked     int     `json:"reps_asked"` // requested replications; more than Reps if interrupted
 	DurationS     float64 `json:"duration_s"`
 	WarmupS       float64 `json:"warmup_s"`
-	Confidence    float64 `json:"confidence"` // of the intervals: 0.95
-	Processes     int     `json:"processes"`  // largest number at a time
-	// Unsettled counts the replications in which the fleet rejected more at its start than it can hold. The
-	// ratios then cover these runs as a whole.
+	Confidence    float64 `json:"confidence"` // confidence level of the intervals: 0.95
+	Processes     int     `json:"processes"`  // largest number of processes at one time
+	// Unsettled counts the replications in which the fleet falsely rejected more at its start than buckets
+	// and leases can hold. The ratios cover an unsettled replication as a whole.
 	Unsettled int `json:"unsettled,omitempty"`
 	Figures
 	Rivals []RivalReport `json:"rivals,omitempty"`
-	// Classes has the groups by headroom, the smallest first. It is empty if all groups have the same
-	// headroom.
+	// Classes has the groups by headroom, the smallest first, or nil if all groups have the same headroom.
 	Classes []ClassReport `json:"classes,omitempty"`
-	// Series is the first replication over time, in equal steps.
+	// Series shows the first replication over time, in equal steps.
 	Series Series `json:"series"`
 	// Members has the figures of each process in the first replication.
 	Members []Member `json:"members"`
 	Machine Machine  `json:"machine"`
 }
 
-// Figures are the figures over all replications. Only BoundExceededBy covers the warm-up.
+// Figures has the figures of a run over all its replications. Only BoundExceededBy covers the warm-up.
 type Figures struct {
-	Offered         Figure `json:"offered"`          // tokens asked for
-	Admitted        Figure `json:"admitted"`         // tokens
+	Offered         Figure `json:"offered"`          // requested tokens
+	Admitted        Figure `json:"admitted"`         // admitted tokens
 	CentralAdmitted Figure `json:"central_admitted"` // tokens that one central bucket would have admitted
-	// AdmittedVsCentral is Admitted/CentralAdmitted in the steady state (see Accuracy). It is 1 if the
-	// central bucket admitted nothing.
+	// AdmittedVsCentral is Admitted/CentralAdmitted in the steady state (see Accuracy), or 1 if the central
+	// bucket admitted no token.
 	AdmittedVsCentral Figure `json:"admitted_vs_central"`
-	// BoundExceededBy is the number of tokens above bound (1) in the worst window of any limit and key. It is
-	// 0 if the bound holds.
+	// BoundExceededBy is the number of tokens above bound (1) in the worst window of any limit and key, or 0
+	// if every window keeps its bound.
 	BoundExceededBy Figure `json:"bound_exceeded_by"`
 	// A false reject is a denied request that one central bucket would have admitted. If an earlier request
-	// was admitted that the central bucket would have denied, the two are swapped instead. Both ratios relate
-	// tokens to the central bucket's admissions. FalseRejectRatio covers the steady state. The stocks count
-	// falsely rejected tokens beyond that ratio: at the start and where the fleet grew, and for a fault on
-	// average.
+	// was admitted that the central bucket would have denied, the two requests are swapped instead.
+	// FalseRejectRatio and SwappedRatio relate tokens to the central bucket's admissions. FalseRejectRatio
+	// covers the steady state. StartStock and FaultStock count falsely rejected tokens beyond
+	// FalseRejectRatio: when the fleet started or grew, and per fault on average.
 	FalseRejectRatio Figure `json:"false_reject_ratio"`
 	StartStock       Figure `json:"start_stock"`
 	FaultStock       Figure `json:"fault_stock"`
 	SwappedRatio     Figure `json:"swapped_ratio"`
 	CallsPerS        Figure `json:"calls_per_s"`       // lease calls per second of the whole fleet
 	RoundTripsPerS   Figure `json:"round_trips_per_s"` // batches of calls per second
-	RedisCPU         Figure `json:"redis_cpu"`         // busy part of one core, on the busiest shard
-	// Jain is Jain's index of admissions divided by max-min shares. In each part of the run (see Spans) the
-	// processes that run and ask share the admissions.
+	RedisCPU         Figure `json:"redis_cpu"`         // busy fraction of one core, on the busiest shard
+	// Jain is Jain's index of admissions divided by max-min shares. In each span of the run (see Spans), the
+	// processes that run and request tokens share the admissions.
 	Jain            Figure `json:"jain"`
-	WorstShare      Figure `json:"worst_share"`       // the least admitted/max-min share
-	Stranded        Figure `json:"stranded"`          // tokens in the pools, mean over time
+	WorstShare      Figure `json:"worst_share"`       // the smallest ratio of admissions to max-min share
+	Stranded        Figure `json:"stranded"`          // tokens in all pools, mean over time
 	Burnt           Figure `json:"burnt"`             // tokens that were leased and lost
 	Degraded        Figure `json:"degraded"`          // tokens admitted by Policy.Fallback or ColdStart
 	Shadowed        Figure `json:"shadowed,omitzero"` // denied tokens that Policy.Shadow admitted
 	Charged         Figure `json:"charged,omitzero"`  // tokens that requests used beyond their reservations
 	Refunded        Figure `json:"refunded,omitzero"` // reserved tokens that requests gave back
-	WaitMsP50       Figure `json:"wait_ms_p50"`       // waits of admitted requests, from request to answer
+	WaitMsP50       Figure `json:"wait_ms_p50"`       // waits of admitted requests, until the answer
 	WaitMsP99       Figure `json:"wait_ms_p99"`
 	WaitMsMax       Figure `json:"wait_ms_max"`
-	DeniedWaitMsP99 Figure `json:"denied_wait_ms_p99"` // wait of denied requests, from request to denial
+	DeniedWaitMsP99 Figure `json:"denied_wait_ms_p99"` // waits of denied requests, until the denial
 }
 
-// Figure is one quantity over the replications.
+// Figure is one quantity with its values in all replications.
 type Figure struct {
 	Mean      float64 `json:"mean"`
-	Low       float64 `json:"low"` // confidence interval (Student's t), unless Range
+	Low       float64 `json:"low"` // Low and High are the confidence interval (Student's t), unless Range
 	High      float64 `json:"high"`
-	Worst     float64 `json:"worst"` // the worst of all replications: the highest, or the lowest if more is better
+	Worst     float64 `json:"worst"` // the worst value: the highest, or the lowest if more is better
 	WorstSeed uint64  `json:"worst_seed"`
 	// Range reports that Low and High are the extremes over the replications, because an interval would
-	// contain the mean less often than its confidence. See Of.
+	// contain the mean less often than its confidence level says. See Of.
 	Range bool `json:"range,omitempty"`
 	// Values has the value of each replication, in order, for paired differences.
 	Values []float64 `json:"values,omitempty"`
 }
 
-// IsZero reports whether the quantity was 0 in every replication. A Report's JSON may then omit it.
+// IsZero reports whether the figure was 0 in every replication. A Report's JSON may then omit the figure.
 func (f Figure) IsZero() bool { return f.Mean == 0 && f.Low == 0 && f.High == 0 && f.Worst == 0 }
 
-// ClassReport has the figures of one class, which is all groups with one headroom.
+// ClassReport has the figures of one class, which consists of all groups with the same headroom.
 type ClassReport struct {
 	Headroom      float64  `json:"headroom"`
 	Groups        []string `json:"groups"`
 	Offered       Figure   `json:"offered"`        // tokens
 	Admitted      Figure   `json:"admitted"`       // tokens
-	AdmittedRatio Figure   `json:"admitted_ratio"` // Admitted/Offered, or 1 if nothing was offered
+	AdmittedRatio Figure   `json:"admitted_ratio"` // Admitted/Offered, or 1 if Offered is 0
 	Shadowed      Figure   `json:"shadowed,omitzero"`
 }
 
-// RivalReport holds the results of another algorithm on the same requests. A Remote one calls Redis for each
-// request, over the scenario's network and with the scenario's faults. The calls of others take no time.
+// RivalReport has the results of another algorithm on the same requests. A Remote algorithm calls Redis for
+// each request, over the scenario's network and with its faults. Calls of other algorithms take no time.
 type RivalReport struct {
 	Name              string `json:"name"`
-	Remote            bool   `json:"remote,omitempty"` // it calls Redis for each request
+	Remote            bool   `json:"remote,omitempty"` // the algorithm calls Redis for each request
 	Admitted          Figure `json:"admitted"`
 	AdmittedVsCentral Figure `json:"admitted_vs_central"`
 	BoundExceededBy   Figure `json:"bound_exceeded_by"`
@@ -117,7 +116,7 @@ type RivalReport struct {
 	FaultStock        Figure `json:"fault_stock"`
 	SwappedRatio      Figure `json:"swapped_ratio"`
 	RoundTripsPerS    Figure `json:"round_trips_per_s"`
-	// 0 unless Remote, like the waits
+	// RedisCPU and the waits are 0 unless Remote.
 	RedisCPU   Figure `json:"redis_cpu"`
 	Jain       Figure `json:"jain"`
 	WorstShare Figure `json:"worst_share"`
@@ -125,7 +124,7 @@ type RivalReport struct {
 	WaitMsP99  Figure `json:"wait_ms_p99"`
 }
 
-// Series has one point per step. A count covers the step before its point.
+// Series has one point per step. A count covers the step that ends at its point.
 type Series struct {
 	StepS      float64   `json:"step_s"`
 	Offered    []float64 `json:"offered_per_s"`
@@ -133,22 +132,22 @@ type Series struct {
 	Central    []float64 `json:"central_per_s"`
 	RoundTrips []float64 `json:"round_trips_per_s"`
 	Level      []float64 `json:"level"`  // tokens in the most popular key's bucket
-	Ledger     []float64 `json:"ledger"` // tokens leased from that bucket
+	Ledger     []float64 `json:"ledger"` // tokens leased from the most popular key's bucket
 	Held       []float64 `json:"held"`   // tokens in all pools
 	Running    []float64 `json:"running"`
 }
 
-// Member has the figures of one process in a replication.
+// Member has the figures of one process in one replication.
 type Member struct {
 	Group    string `json:"group"`
 	Offered  int64  `json:"offered"`
 	Admitted int64  `json:"admitted"`
-	// Share is the process's max-min share of the admitted tokens.
+	// Share is the max-min share of the process in the admitted tokens.
 	Share float64 `json:"share"`
 	Calls int64   `json:"calls"`
 }
 
-// Machine has the figures that depend on the machine of the simulation.
+// Machine has the figures that depend on the machine that ran the simulation.
 type Machine struct {
 	Elapsed      time.Duration `json:"elapsed_ns"`
 	Requests     int64         `json:"requests"`       // simulated requests of all replications

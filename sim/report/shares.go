@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Fairness compares the admissions of each process with its max-min share. The share of a process that asks
-// for less than its part by weight is its demand. The other processes divide the rest by weight.
+// Fairness compares the admissions of each process with its max-min share. A process that requests less than
+// its fraction by weight has its demand as its share. Other processes divide the remaining tokens by weight.
 type Fairness struct{ Jain, Worst float64 }
 
-// FairnessOf judges processes that ran from beginning to end. See Judge.
+// FairnessOf judges processes that ran for the whole run. See Judge.
 func FairnessOf(offered, admitted []int64, weights []int64) Fairness {
 	by := make([]float64, len(weights))
 	for i, w := range weights {
@@ -18,7 +18,7 @@ func FairnessOf(offered, admitted []int64, weights []int64) Fairness {
 	return Judge(admitted, maxMin(offered, by, float64(sum(admitted))))
 }
 
-// Judge compares admissions with shares. It ignores a process without a share, which asked for nothing.
+// Judge compares admissions with shares. Judge ignores processes with a share of 0, which requested nothing.
 func Judge(admitted []int64, shares []float64) Fairness {
 	f := Fairness{Jain: 1, Worst: 1}
 	total, squares, n := 0.0, 0.0, 0
@@ -72,32 +72,32 @@ func sum(xs []int64) (n int64) {
 }
 
 // Spans divides a run into spans. A span ends when a process starts or stops, and after many admissions for
-// each process. The processes that ran and asked in a span share its admissions. So a process that comes
-// late, or does not ask for a while, has no part in other spans.
+// each process. The processes that ran and requested tokens in a span share its admissions. A process that
+// joins late, or requests nothing for a while, gets no share in the other spans.
 //
-// A point of the Series has at most two spans. In a span with several starts and stops, the weight of a
-// process counts for the part of the span in which it ran.
+// A point of the Series ends at most two spans. In a span with several starts and stops, the weight of a
+// process counts for the fraction of the span in which the process ran.
 type Spans struct {
 	weights []int64
 	since   []int64 // start time of each process; -1 while it does not run
-	ran     []int64 // nanoseconds that each process ran in this span, before since
-	began   int64   // start of this span
-	asked   []int64 // tokens that each process had asked for at began
+	ran     []int64 // nanoseconds that each process ran in the current span, before since
+	began   int64   // start of the current span
+	asked   []int64 // tokens that each process had requested up to began
 	cut     bool    // a span has ended since the last point
-	mixed   bool    // a process has started or stopped in this span
+	mixed   bool    // a process has started or stopped in the current span
 	shares  []spanShares
 }
 
-type spanShares struct { // of one algorithm
-	admitted int64 // tokens admitted before this span
+type spanShares struct { // the spans' totals for one algorithm
+	admitted int64 // tokens admitted before the current span
 	left     float64
 	shares   []float64
 }
 
-// Count has the tokens that each process has asked for, and the tokens that each algorithm has admitted.
+// Count has the number of tokens that each process has requested, and that each algorithm has admitted.
 type Count struct{ Asked, Admitted []int64 }
 
-// NewSpans returns Spans for processes with the given weights. No process runs yet.
+// NewSpans returns Spans for processes with the given weights, of which none runs yet.
 func NewSpans(weights []int64, algorithms int) Spans {
 	n := len(weights)
 	s := Spans{
@@ -113,7 +113,8 @@ func NewSpans(weights []int64, algorithms int) Spans {
 	return s
 }
 
-// Runs books that a process starts or stops at a time in nanoseconds. It calls count only if a span ends.
+// Runs records that a process starts or stops at a time in nanoseconds. Runs calls the function count only if
+// a span ends.
 func (s *Spans) Runs(process int32, yes bool, now int64, count func() Count) {
 	if (s.since[process] >= 0) == yes {
 		return
@@ -135,10 +136,10 @@ func (s *Spans) Runs(process int32, yes bool, now int64, count func() Count) {
 }
 
 // spanShare is the number of tokens per running process that the first algorithm admits before a span ends.
-// In a shorter span chance would decide which processes ask.
+// In a shorter span, chance would decide which processes request tokens.
 const spanShare = 30
 
-// Point books a point of the Series.
+// Point records a point of the Series.
 func (s *Spans) Point(now int64, count func() Count) {
 	running := int64(0)
 	for _, since := range s.since {
@@ -152,8 +153,7 @@ func (s *Spans) Point(now int64, count func() Count) {
 	s.cut = false
 }
 
-// End ends a span, and divides its admissions. Admissions beyond the demand of the span count in the next
-// span.
+// End ends a span, and divides its admissions. Admissions beyond the span's demand count in the next span.
 func (s *Spans) End(now int64, c Count) {
 	if now == s.began {
 		return
@@ -181,7 +181,7 @@ func (s *Spans) End(now int64, c Count) {
 	copy(s.asked, c.Asked)
 }
 
-// Reset clears all counts at the end of the warm-up. Running processes go on.
+// Reset clears all counts at the end of the warm-up. Running processes keep running.
 func (s *Spans) Reset(now int64) {
 	for i := range s.since {
 		if s.since[i] >= 0 {
@@ -202,5 +202,5 @@ func (s *Spans) begin(now int64) {
 	clear(s.ran)
 }
 
-// Shares returns the shares of one algorithm in the spans that have ended.
+// Shares returns the processes' shares of one algorithm's admissions in the spans that have ended.
 func (s *Spans) Shares(algorithm int) []float64 { return s.shares[algorithm].shares }

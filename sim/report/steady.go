@@ -1,21 +1,21 @@
 package report
 
-// A fleet owes one central bucket a stock: tokens that lie in leases, and that the bucket keeps for
-// others, are locked away once, when the fleet starts or grows and after each fault. Requests for them
-// are rejected then: a number of tokens, however long the run is. Later rejects are a ratio.
+// A fleet has a stock: tokens in leases, and tokens that the bucket reserves for other holders. The stock is
+// locked away once, when the fleet starts or grows and after each fault. The fleet then rejects requests for
+// the tokens in the stock: a number of tokens that does not grow with the run. Later rejects are a ratio.
 
-// Phase is a part of a run.
+// Phase is a kind of period in a run.
 type Phase int
 
 const (
 	Starting   Phase = iota // from the start or growth until the stock is built
 	Recovering              // from a fault until the stock is built again
-	Settled                 // the rest: the steady state
+	Settled                 // all other times: the steady state
 	phases
 )
 
-// Decided is the tokens that were decided on so far, by one central bucket and by one algorithm;
-// Credit is those in whose place others may still be rejected (see Tally).
+// Decided counts the tokens decided so far, by one central bucket and by one algorithm. Credit is the
+// admitted tokens with which later false rejects may still be swapped (see Tally).
 type Decided struct{ Central, Admitted, FalseRejects, Credit int64 }
 
 func (d Decided) plus(o Decided) Decided {
@@ -27,20 +27,20 @@ func (d Decided) minus(o Decided) Decided {
 	return d.plus(Decided{-o.Central, -o.Admitted, -o.FalseRejects, -o.Credit})
 }
 
-// Accuracy tells the phases of a run apart. The zero value begins with Starting.
+// Accuracy counts the decisions in each phase of a run. The zero Accuracy begins with Starting.
 type Accuracy struct {
 	phase  Phase
-	began  Decided // what was decided until this phase
+	began  Decided // the counts at the start of the current phase
 	before int64   // tokens that the central bucket had admitted beyond the algorithm in the warm-up
 	of     [phases]Decided
-	trend  trend // of this phase
+	trend  trend // trend of the current phase
 }
 
-// trend is the straight line through points, the credit by what the central bucket has admitted. The
-// stock of a fleet goes up and down: two points alone would show a change where there is none.
+// trend is the regression line of the credit over the central bucket's admissions. The stock of a fleet goes
+// up and down, so the difference of two points alone could show a change that is no trend.
 type trend struct{ n, x, y, xx, xy float64 }
 
-// falls is how much the line falls over the tokens from one point to another.
+// falls returns how far the line falls while the central bucket admits over tokens.
 func (t *trend) falls(over int64) int64 {
 	spread := float64(t.n*t.xx) - float64(t.x*t.x)
 	if spread <= 0 {
@@ -50,19 +50,19 @@ func (t *trend) falls(over int64) int64 {
 	return max(0, -int64(slope*float64(over)))
 }
 
-// Point is for each point of the Series.
+// Point adds a point of the Series to the trend.
 func (a *Accuracy) Point(now Decided) {
-	d := now.minus(a.began) // small numbers, whose squares are exact for longer
+	d := now.minus(a.began) // the squares of small numbers stay exact for longer
 	x, y, t := float64(d.Central), float64(d.Credit), &a.trend
 	t.n, t.x, t.y = t.n+1, t.x+x, t.y+y
 	t.xx, t.xy = t.xx+float64(x*x), t.xy+float64(x*y)
 }
 
-// stock is how many tokens the central bucket has admitted and the algorithm has not.
+// stock returns the number of tokens that the central bucket has admitted and the algorithm has not.
 func (a *Accuracy) stock(now Decided) int64 { return max(0, a.before+now.Central-now.Admitted) }
 
-// Turn ends a phase. A swapped reject in the steady state is false as far as the credit falls. Admissions
-// from stock in the steady state do not count: the central bucket has admitted those tokens before.
+// Turn ends a phase. Swapped rejects in the steady state count as false if the credit falls. Admissions from
+// the stock in the steady state do not count: the central bucket has admitted their tokens before.
 func (a *Accuracy) Turn(to Phase, now Decided) {
 	d := now.minus(a.began)
 	if a.phase == Settled {
@@ -73,18 +73,18 @@ func (a *Accuracy) Turn(to Phase, now Decided) {
 	a.phase, a.began, a.trend = to, now, trend{}
 }
 
-// Warm is for the end of the warm-up, when the counts begin anew after having been was.
+// Warm ends the warm-up: the counts restart from 0. was has the counts at the end of the warm-up.
 func (a *Accuracy) Warm(was Decided) {
 	*a = Accuracy{phase: a.phase, before: was.Central - was.Admitted, began: Decided{Credit: was.Credit}}
 }
 
-// Ratios are those of the steady state, of what the central bucket admitted then: what was admitted and
-// what was falsely rejected; and the tokens that were falsely rejected beyond that, at the start and in
-// the mean of the faults. A run that has no steady state counts whole, as do admissions beyond the
-// central bucket's: no phase hides them.
+// Ratios returns the admitted and the falsely rejected tokens of the steady state, as ratios to the central
+// bucket's admissions. atStart and perFault are the falsely rejected tokens beyond that ratio, at the start
+// and on average per fault. The ratios of a run without a steady state cover the whole run. Admissions beyond
+// the central bucket's count in the whole run, so that no phase hides an excess.
 //
-// A stock is no larger than the stockable tokens that buckets and leases hold. A fleet that rejects
-// more at its start has not settled: its start counts as if it went on.
+// A stock is at most stockable, the tokens that buckets and leases can hold. If a fleet rejects more at its
+// start, the run has not settled, and its start counts as steady state.
 func (a *Accuracy) Ratios(
 	faults int, stockable int64,
 ) (admitted, rejected, atStart, perFault float64, settled bool) {
