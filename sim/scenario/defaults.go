@@ -15,7 +15,7 @@ import (
 )
 
 // Defaults returns s with all defaults filled in. A default may depend on given fields. A group without a
-// name is named after its place in Groups: group-0, group-1 and so on.
+// name gets a name from its index in Groups: group-0, group-1 and so on.
 func (s Scenario) Defaults() Scenario {
 	fill(&s.Duration, s.lasts())
 	fill(&s.Seed, 1)
@@ -55,9 +55,9 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// lasts returns the default of Duration. If traces are the only load, it is their length and the time to
-// answer the last request. Otherwise it is the longest of 30 s, the sliding windows that must count with some
-// to settle, and twice the time until the last event.
+// lasts returns the default of Duration. If traces are the only load, the default is their length and the
+// time to answer the last request. With other load, the default is the longest of 30 s, 25 sliding windows
+// (20 must count), and twice the time until the last event.
 func (s *Scenario) lasts() time.Duration {
 	usual := 30 * time.Second
 	if length := s.played(); length > 0 {
@@ -68,7 +68,7 @@ func (s *Scenario) lasts() time.Duration {
 			usual = max(usual, 25*l.Per)
 		}
 	}
-	last := min(s.Warmup, DurationMax) + 1 // the run must not end with the warm-up
+	last := min(s.Warmup, DurationMax) + 1 // the run must not end at the end of the warm-up
 	see := func(at time.Duration) { last = max(last, at) }
 	begins := func(w *Workload) {
 		switch {
@@ -99,8 +99,7 @@ func (s *Scenario) lasts() time.Duration {
 	return 2 * min(last, DurationMax/2)
 }
 
-// played returns how long it takes to play all traces once, until the last answer. It is 0 with other load or
-// a repeated trace.
+// played returns the time to play all traces once, until the last answer, or 0 with another or repeated load.
 func (s *Scenario) played() (length time.Duration) {
 	all := []*Workload{&s.Workload}
 	for _, g := range s.Groups {
@@ -123,7 +122,7 @@ func (s *Scenario) played() (length time.Duration) {
 	return length
 }
 
-// nameAt returns a name for the i-th group, which has none. No other group has that name.
+// nameAt returns a name for group i, which has no name. No other group has the returned name.
 func nameAt(i int, groups []Group) (name string) {
 	for n := i; ; n += len(groups) {
 		name = fmt.Sprintf("group-%d", n)
@@ -133,23 +132,23 @@ func nameAt(i int, groups []Group) (name string) {
 	}
 }
 
-// Defaults of Workload.Every and Workload.Deadline.
+// everyDefault and deadlineDefault are the defaults of Workload.Every and Workload.Deadline.
 const everyDefault, deadlineDefault = 500 * time.Millisecond, time.Second
 
-// atBoundaries returns w with the defaults of Boundary.
+// atBoundaries returns w with the defaults of a Boundary workload.
 func (s *Scenario) atBoundaries(w Workload) Workload {
 	if w.Kind != Boundary {
 		return w
 	}
 	if i := slices.IndexFunc(s.Limits, lease.Limit.Windowed); i >= 0 {
-		// a fixed window is full again after one without requests
+		// a fixed window is full again after a window without requests
 		fill(&w.Every, max(2*s.Limits[i].Per, w.Within))
 	}
 	fill(&w.Within, min(10*time.Millisecond, max(0, cmp.Or(w.Every, everyDefault))))
 	return w
 }
 
-// Defaults returns w with all defaults filled in, for a run of the given duration.
+// Defaults returns w with all defaults filled in, for a run of length duration.
 func (w Workload) Defaults(duration time.Duration) Workload {
 	fill(&w.Kind, Poisson)
 	fill(&w.Verb, VerbAllow)
@@ -177,7 +176,7 @@ func (w Workload) Defaults(duration time.Duration) Workload {
 	return w
 }
 
-// fill sets a zero value to its default.
+// fill sets a field to value if the field is zero.
 func fill[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -185,19 +184,19 @@ func fill[T comparable](field *T, value T) {
 	}
 }
 
-// Hash identifies the scenario without its seed: equal scenarios have equal hashes, on any machine.
+// Hash identifies the scenario without its seed: equal scenarios have equal hashes on all machines.
 func (s Scenario) Hash() string {
 	s = s.Defaults()
 	s.Seed = 0
 	text, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Sprintf("sim: a scenario is plain data: %v", err)) // NaN, which Validate refuses
+		panic(fmt.Sprintf("sim: a scenario is plain data: %v", err)) // a NaN, which Validate refuses
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 
-// RateOf returns the requests per second of all processes with workload w.
+// RateOf returns the number of requests per second of all processes with workload w.
 func (s *Scenario) RateOf(w *Workload) float64 {
 	if w.Rate > 0 {
 		return float64(w.Rate)
@@ -213,11 +212,11 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 	return w.Load * least * float64(s.Keys.Count) / cost
 }
 
-// Reserves reports whether w's requests reserve tokens and settle the actual cost later.
+// Reserves reports whether requests of w reserve tokens and settle the actual cost later.
 func (w *Workload) Reserves() bool { return !w.Actual.IsZero() || w.Cancelled > 0 }
 
-// FieldName returns a field's name in scenario files and in paths: the Go name in snake case. TTL is ttl,
-// RoundTrip is round_trip. Per of a limit is period.
+// FieldName returns a field's name in scenario files and in paths: the Go name in snake case. For example,
+// TTL is ttl, and RoundTrip is round_trip. The field Per of a limit is period.
 func FieldName(goName string) string {
 	if goName == "Per" {
 		return "period"

@@ -9,10 +9,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// DistKind names a distribution.
+// DistKind is the name of a distribution.
 type DistKind string
 
-// The distributions.
+// These constants are the known distributions.
 const (
 	DistConstant  DistKind = ""          // P
 	DistUniform   DistKind = "uniform"   // from P to Q
@@ -22,7 +22,7 @@ const (
 	DistPareto    DistKind = "pareto"    // minimum P, shape Q
 )
 
-// distRules lists the rules for the parameters of each distribution.
+// distRules has the rule for the parameters of each distribution.
 var distRules = map[DistKind]struct {
 	holds func(p, q float64) bool
 	must  string
@@ -37,7 +37,7 @@ var distRules = map[DistKind]struct {
 		"have a positive minimum and a shape above 1, or it has no mean"},
 }
 
-// Dist is a distribution with two parameters. The type around it defines their unit.
+// Dist is a distribution with two parameters, P and Q. The embedding type defines the unit of P and Q.
 type Dist struct {
 	Kind DistKind
 	P, Q float64
@@ -46,7 +46,7 @@ type Dist struct {
 // IsZero reports whether d is the zero value.
 func (d Dist) IsZero() bool { return d == Dist{} }
 
-// check returns an error if d breaks the rule of its kind. text is d's text.
+// check returns an error if the parameters of d break the rule of d.Kind. text is the text of d in the error.
 func (d Dist) check(text string) error {
 	if rule := distRules[d.Kind]; !rule.holds(d.P, d.Q) {
 		return bad(text, "must %s", rule.must)
@@ -54,8 +54,8 @@ func (d Dist) check(text string) error {
 	return nil
 }
 
-// DurationDist is a distribution of durations, in nanoseconds. Its text: "5ms", "uniform(1ms,2ms)",
-// "normal(0s,10ms)", "exp(1ms)", "lognormal(500us,2ms)" (median and 99th percentile),
+// DurationDist is a distribution of durations, in nanoseconds. A DurationDist's text is, for example, "5ms",
+// "uniform(1ms,2ms)", "normal(0s,10ms)", "exp(1ms)", "lognormal(500us,2ms)" (median and 99th percentile), or
 // "pareto(1ms,1.5)" (minimum and shape).
 type DurationDist struct{ Dist }
 
@@ -67,8 +67,8 @@ func (d *DurationDist) UnmarshalText(text []byte) error {
 // MarshalText implements encoding.TextMarshaler.
 func (d DurationDist) MarshalText() ([]byte, error) { return inDurations.format(d.Dist), nil }
 
-// DriftDist is a distribution of clock drifts, in parts per million. Its text: "50ppm",
-// "uniform(-50ppm,50ppm)", ...
+// DriftDist is a distribution of clock drifts, in parts per million. A DriftDist's text is, for example,
+// "50ppm" or "uniform(-50ppm,50ppm)".
 type DriftDist struct{ Dist }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -77,8 +77,8 @@ func (d *DriftDist) UnmarshalText(text []byte) error { return inPPM.parse(string
 // MarshalText implements encoding.TextMarshaler.
 func (d DriftDist) MarshalText() ([]byte, error) { return inPPM.format(d.Dist), nil }
 
-// TokenDist is a distribution of numbers of tokens. Its text: "300", "uniform(50,300)",
-// "lognormal(80,900)" (median and 99th percentile), ...
+// TokenDist is a distribution of numbers of tokens. A TokenDist's text is, for example, "300",
+// "uniform(50,300)" or "lognormal(80,900)" (median and 99th percentile).
 type TokenDist struct{ Dist }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -87,8 +87,8 @@ func (d *TokenDist) UnmarshalText(text []byte) error { return inTokens.parse(str
 // MarshalText implements encoding.TextMarshaler.
 func (d TokenDist) MarshalText() ([]byte, error) { return inTokens.format(d.Dist), nil }
 
-// Constantly returns the distribution of one value. Constantly(0) is not the zero DurationDist, which means a
-// default.
+// Constantly returns the distribution that has only the value d. Constantly(0) is not the zero DurationDist,
+// which means a default.
 func Constantly(d time.Duration) DurationDist {
 	if d == 0 {
 		return DurationDist{Dist{Kind: DistUniform}}
@@ -96,7 +96,7 @@ func Constantly(d time.Duration) DurationDist {
 	return DurationDist{Dist{P: float64(d)}}
 }
 
-// unit reads and writes the parameters of a distribution.
+// unit parses and formats the parameters of a distribution.
 type unit struct {
 	example string
 	read    func(string) (float64, error)
@@ -126,7 +126,7 @@ func readDuration(s string) (float64, error) {
 
 func readPPM(s string) (float64, error) { return numberOf(s, "ppm", "a drift is like 50ppm") }
 
-// parameters returns the units of the parameters of a kind of distribution of u.
+// parameters returns the units of the parameters of a distribution of this kind.
 func (u unit) parameters(kind DistKind) []unit {
 	switch kind {
 	case DistConstant, DistExp:
@@ -137,7 +137,7 @@ func (u unit) parameters(kind DistKind) []unit {
 	return []unit{u, u}
 }
 
-// parse reads a distribution of quantities in u. On an error, into does not change.
+// parse parses a distribution of quantities in u. On an error, parse does not change into.
 func (u unit) parse(s string, into *Dist) error {
 	var d Dist
 	texts := []string{s}
@@ -180,11 +180,11 @@ func (u unit) format(d Dist) []byte {
 // normal99 is the 99th percentile of the normal distribution with mean 0 and standard deviation 1.
 const normal99 = 2.3263478740408408
 
-// sigma returns the standard deviation of a lognormal variable's logarithm. P is the median e^mu, and Q the
-// 99th percentile e^(mu + sigma*z), with z the 99th percentile of the normal distribution.
+// sigma returns the standard deviation of the logarithm of a lognormal variable. P is the median e^mu, and Q
+// is the 99th percentile e^(mu + sigma*normal99).
 func (d Dist) sigma() float64 { return random.Log(d.Q/d.P) / normal99 }
 
-// Draw draws one value. d must be valid. A constant draws no number from r.
+// Draw draws a value from d. d must be valid. A constant distribution draws no number from r.
 func (d Dist) Draw(r *random.Stream) float64 {
 	switch d.Kind {
 	case DistUniform:
@@ -201,7 +201,7 @@ func (d Dist) Draw(r *random.Stream) float64 {
 	return d.P
 }
 
-// Mean returns the expected value.
+// Mean returns the expected value of d.
 func (d Dist) Mean() float64 {
 	switch d.Kind {
 	case DistUniform:
@@ -214,8 +214,8 @@ func (d Dist) Mean() float64 {
 	return d.P
 }
 
-// Sample draws a duration in nanoseconds, at least 0 and at most DurationMax. So samples of a normal
-// distribution that reaches below 0 have a mean above Mean.
+// Sample draws a duration in nanoseconds, at least 0 and at most DurationMax. Samples of a normal
+// distribution that reaches below 0 therefore have a mean above Mean.
 func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }
@@ -226,16 +226,16 @@ const tokensMax = 1_000_000_000
 // Sample draws a whole number of tokens, from 0 to tokensMax.
 func (d TokenDist) Sample(r *random.Stream) int64 { return whole(d.Draw(r), 0, tokensMax) }
 
-// Draw draws the error of one process's clock: the offset in nanoseconds, the drift in parts per million.
-// Both stay within the bounds of Validate.
+// Draw draws the error of a process's clock: the offset in nanoseconds, and the drift in parts per million.
+// Draw keeps both within the bounds of Validate.
 func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	offset = whole(c.Offset.around().Draw(r), -int64(offsetMax), int64(offsetMax))
 	driftPPM = whole(c.Drift.around().Draw(r), 1-int64(driftMax), int64(driftMax)-1)
 	return offset, driftPPM
 }
 
-// around returns the distribution that d means for a clock: a constant d means uniform in [-d, d]. It draws a
-// number even for 0, so that a change of the offset does not change the drift.
+// around returns the distribution that d means for a clock: a constant d means uniform in [-d, d]. Even a d
+// of 0 draws a number, so that a change of the offset does not change the drift.
 func (d Dist) around() Dist {
 	if d.Kind == DistConstant {
 		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}

@@ -7,8 +7,9 @@ import (
 )
 
 // TargetInForce returns the intended length of a key's leases. The limits may shorten policy.target
-// (Policy.TargetFor). A large fleet has longer leases, up to half of a TTL that is set; with many keys this
-// is left out, as the number of processes per key is unknown. s must have its defaults.
+// (Policy.TargetFor). A large fleet has longer leases, up to half of an explicit TTL; with many keys,
+// TargetInForce ignores the fleet's size, as the number of processes per key is unknown. s must have its
+// defaults.
 func (s Scenario) TargetInForce() time.Duration {
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
 	if s.Keys.Count > 1 {
@@ -21,8 +22,8 @@ func (s Scenario) TargetInForce() time.Duration {
 	return max(config.Target, longer)
 }
 
-// TTLInForce returns the TTL of a lease. Unless policy.ttl is set, it is longer in a large fleet than in a
-// small one. s must have its defaults.
+// TTLInForce returns the TTL of a lease. Unless policy.ttl is set, the TTL is longer in a large fleet than in
+// a small fleet. s must have its defaults.
 func (s Scenario) TTLInForce() time.Duration {
 	ttl := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).TTL
 	if s.Policy.TTL > 0 {
@@ -31,8 +32,8 @@ func (s Scenario) TTLInForce() time.Duration {
 	return max(ttl, 4*s.TargetInForce())
 }
 
-// FleetTarget returns the target that the budget of calls imposes on a large fleet, even if a shorter one is
-// configured. It is 0 for a small fleet.
+// FleetTarget returns the target that the budget of calls imposes on a large fleet, even if the scenario
+// configures a shorter target. FleetTarget returns 0 for a small fleet.
 func (s Scenario) FleetTarget() time.Duration {
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
 	// An explicit budget excludes the longer leases that save calls by default.

@@ -17,19 +17,19 @@ func bad(text, format string, args ...any) error {
 	return violation.New(ErrQuantity, "", text, format, args...)
 }
 
-// number is a finite decimal number.
+// number parses a finite decimal number.
 func number(s string) (float64, error) {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || strings.ContainsAny(s, "xX_") {
 		return 0, bad(s, "is not a number")
 	}
 	if x == 0 {
-		return 0, nil // -0 has another text, and so another hash
+		return 0, nil // -0 would have another text, and so another hash
 	}
 	return x, nil
 }
 
-// numberOf reads a number with its unit. An error about the unit has an example of the quantity.
+// numberOf parses a number with its unit. An error about the unit shows like, an example of the quantity.
 func numberOf(s, unit, like string) (float64, error) {
 	count, ok := strings.CutSuffix(s, unit)
 	if !ok {
@@ -38,7 +38,7 @@ func numberOf(s, unit, like string) (float64, error) {
 	return number(count)
 }
 
-// Rate is a number of requests per second. Its text has a unit: "1200/s", "90/m", "5000/h".
+// Rate is a number of requests per second. A Rate's text has a unit: "1200/s", "90/m", "5000/h".
 type Rate float64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -64,7 +64,7 @@ func (r Rate) MarshalText() ([]byte, error) {
 	return []byte(strconv.FormatFloat(float64(r), 'g', -1, 64) + "/s"), nil
 }
 
-// Ratio is a number from 0 to 1 as a rule. Its text is in percent: "0.5%".
+// Ratio is usually a number from 0 to 1. A Ratio's text is in percent: "0.5%".
 type Ratio float64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -77,8 +77,8 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	if x < 0 || x > 100 {
 		return bad(s, "must be 0%% to 100%%")
 	}
-	// Texts of MarshalText have no exponent. Move the decimal point instead of dividing, which would round
-	// twice: the text then reads back as the same Ratio.
+	// A text of MarshalText has no exponent. Moving the decimal point rounds once, and dividing would round
+	// twice. With one rounding, a text of MarshalText reads back as the same Ratio.
 	if moved, err := number(strings.TrimSuffix(s, "%") + "e-2"); err == nil {
 		*r = Ratio(moved)
 	} else {
@@ -87,10 +87,11 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText implements encoding.TextMarshaler. The text reads back as the same Ratio.
+// MarshalText implements encoding.TextMarshaler. UnmarshalText reads the text back as the same Ratio.
 func (r Ratio) MarshalText() ([]byte, error) {
 	text := strconv.FormatFloat(float64(r), 'g', -1, 64)
-	if x, ok := new(big.Rat).SetString(text); ok { // else it is not finite, which Validate refuses
+	// SetString fails for NaN and infinities, which Validate refuses.
+	if x, ok := new(big.Rat).SetString(text); ok {
 		x.Mul(x, big.NewRat(100, 1))
 		digits, _ := x.FloatPrec()
 		text = x.FloatString(digits)

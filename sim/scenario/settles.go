@@ -9,14 +9,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Settles returns how long a fleet takes to build its stock, at most the whole run: the burst is spent, and
-// leases are taken, given back and expire until they hold as much as the load needs. s must have its
-// defaults.
+// Settles returns how long a fleet takes to build its stock, at most the whole run. Until the stock is built,
+// requests spend the burst, and leases are taken, given back and expire until leases hold as many tokens as
+// the load needs. s must have its defaults.
 func (s Scenario) Settles() time.Duration { return min(s.Settling(), s.Duration) }
 
-// Stockable returns the most tokens that a fleet may reject once while it starts, and again when it grows:
-// the tokens in all buckets and leases, those under way, and those for which requests wait in line at a
-// central bucket.
+// Stockable returns the most tokens that a fleet may reject once at its start, and again at each growth:
+// tokens in buckets, in leases, on the way, and tokens for which requests wait in line at a central bucket.
 func (s Scenario) Stockable() int64 {
 	config, least, line := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1), time.Duration(0)
 	for _, w := range s.workloads() {
@@ -37,20 +36,20 @@ func (s Scenario) Stockable() int64 {
 	return int64(min(least*float64(starts)*float64(max(1, s.Keys.Count)), math.MaxInt64/2))
 }
 
-// ttlMost returns TTLInForce, or the longer TTL of a key that all processes use.
+// ttlMost returns TTLInForce for a key that all processes use, which may have a longer TTL than other keys.
 func (s Scenario) ttlMost() time.Duration {
 	s.Keys.Count = 1
 	return s.TTLInForce()
 }
 
-// Disturbance is a fault or a growth of the fleet. Afterwards the fleet builds its stock again.
+// Disturbance is a fault, or a growth of the fleet. After a Disturbance the fleet builds its stock again.
 type Disturbance struct {
 	From, Until time.Duration
 	Fault       bool
 }
 
 // Disturbances returns the disturbances of s in order of time: faults of Redis and of the network, processes
-// stopped or killed at a given time, and added processes. A flash is part of the load and no disturbance.
+// paused or killed at a given time, and added processes. A flash is part of the load and no disturbance.
 func (s Scenario) Disturbances() (all []Disturbance) {
 	fault := func(at, lasts time.Duration) { all = append(all, Disturbance{at, at + lasts, true}) }
 	for _, f := range s.Redis.Faults {
@@ -89,14 +88,14 @@ func (s Scenario) Window() (longest time.Duration) {
 	return longest
 }
 
-// WindowsEnough is the number of sliding windows that a run must count. With each window a fleet falls behind
-// a central bucket a little, as its leases report late. This shows only after many windows. Calendar periods
-// begin at the same time for both.
+// WindowsEnough is the number of sliding windows that a run must count. In each window, a fleet admits a
+// little less than a central bucket, because its leases report late. Only many windows show the difference.
+// Calendar periods begin at the same time for both.
 const WindowsEnough = 20
 
 // Enough returns how long a run must last, in whole seconds, so that half of the counted time after the last
-// disturbance is settled and covers enough windows. It is 0 if some counted time before, between or after
-// disturbances suffices, and if the load changes at given times.
+// disturbance is settled and covers enough windows. Enough returns 0 if an earlier counted time suffices, or
+// if the load changes at given times.
 func (s Scenario) Enough() time.Duration {
 	if !s.steady() {
 		return 0
@@ -119,8 +118,7 @@ func (s Scenario) Enough() time.Duration {
 	return (needed + time.Second - 1).Truncate(time.Second)
 }
 
-// Stationary reports whether a shorter run of s shows the same as a longer one, because nothing happens at a
-// given time.
+// Stationary reports whether s has no event at a given time, so that shorter runs give the same figures.
 func (s Scenario) Stationary() bool {
 	for _, g := range s.Groups {
 		if len(g.Scale) > 0 {
@@ -130,14 +128,14 @@ func (s Scenario) Stationary() bool {
 	return s.steady() && len(s.Network.Partitions) == 0 && len(s.Redis.Faults) == 0
 }
 
-// steady reports whether no load changes at a given time.
+// steady reports whether the load of s never changes at a given time.
 func (s Scenario) steady() bool {
 	return !slices.ContainsFunc(s.workloads(), func(w *Workload) bool {
 		return w.Kind == Diurnal || w.Kind == Flash || w.Kind == Replay
 	})
 }
 
-// workloads returns the workloads of all groups.
+// workloads returns the workloads of s and of its groups.
 func (s *Scenario) workloads() []*Workload {
 	all := []*Workload{&s.Workload}
 	for _, g := range s.Groups {
@@ -148,9 +146,9 @@ func (s *Scenario) workloads() []*Workload {
 	return all
 }
 
-// Settling returns how long a fleet takes to settle, whatever the length of the run. First a bucket fills,
-// or, above the limit, its burst and the line of waiting requests are spent, which takes burst/(load - 1).
-// Then leases live a few times.
+// Settling returns how long a fleet takes to settle, without regard to Duration. First, a bucket fills; above
+// the limit, requests spend the burst and the tokens of waiting requests, which takes burst/(load - 1).
+// Settling also has twelve TTLs for leases.
 func (s Scenario) Settling() time.Duration {
 	const lives = 12
 	line, fills := time.Duration(0), 0.0
@@ -172,8 +170,8 @@ func (s Scenario) Settling() time.Duration {
 	return time.Duration(min(fills, DurationMax.Seconds()) * 1e9)
 }
 
-// spends returns the seconds in which requests for tokens per second spend a stock of tokens, or show that
-// they do not. Near the rate chance decides: the sum of the costs is a random walk.
+// spends returns the seconds in which requests for tokens per second spend a stock, or prove too few to spend
+// it. Near the rate, chance decides: the sum of the costs is a random walk.
 func spends(stock, rate, tokens, cost float64) float64 {
 	away, walk := tokens-rate, stock*stock/(rate*cost)
 	if away > 0 {
@@ -183,8 +181,7 @@ func spends(stock, rate, tokens, cost float64) float64 {
 	return min(walk, rate*cost/(away*away))
 }
 
-// Load returns the demand for the most popular key as a multiple of its limit. It is +Inf for an adversary,
-// and 0 for a trace.
+// Load returns the most popular key's demand over its limit: +Inf for an adversary, 0 for a trace.
 func (s Scenario) Load() float64 {
 	least := math.Inf(1)
 	for _, l := range s.Limits {
@@ -193,7 +190,7 @@ func (s Scenario) Load() float64 {
 	return s.hottest() / least
 }
 
-// TopShare returns the most popular key's part of the load.
+// TopShare returns the most popular key's fraction of the load.
 func (s Scenario) TopShare() float64 {
 	if s.Keys.Zipf == 0 {
 		return 1 / float64(max(1, s.Keys.Count))
@@ -205,7 +202,7 @@ func (s Scenario) TopShare() float64 {
 	return 1 / all
 }
 
-// hottest returns the demand for the most popular key, in tokens per second.
+// hottest returns the demand for the most popular key in tokens per second.
 func (s Scenario) hottest() float64 {
 	if len(s.Limits) == 0 {
 		return 0
@@ -214,13 +211,13 @@ func (s Scenario) hottest() float64 {
 	return float64(tokens * s.TopShare())
 }
 
-// RequestsPerS returns the number of requests per second. An adversary makes as many as the limits allow.
+// RequestsPerS returns the requests per second. An adversary makes as many requests as the limits allow.
 func (s Scenario) RequestsPerS() float64 {
 	requests, _ := s.asked()
 	return requests
 }
 
-// asked returns the requests per second, and the tokens per second that they ask for.
+// asked returns the number of requests per second, and the tokens per second that they request.
 func (s Scenario) asked() (requests, tokens float64) {
 	shared, processes := false, 0
 	add := func(w *Workload, processes int) {

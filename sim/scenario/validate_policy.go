@@ -7,7 +7,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// policy checks that the limits and the policy are valid and make a valid configuration of a bucket.
+// policy checks that limits and policy are valid, and together make a valid configuration of a bucket.
 func (c *checker) policy() {
 	if n := len(c.Limits); n < 1 || n > lease.LimitsMax {
 		c.Add("limits", c.Limits, "must have 1 to %d", lease.LimitsMax)
@@ -21,7 +21,7 @@ func (c *checker) policy() {
 	}
 }
 
-// adopt adds the violations in err, at section of a file.
+// adopt adds the violations in err to the violations of a section of the file.
 func (c *checker) adopt(section string, err error) {
 	c.Adopt(err, func(path string) string {
 		path = violation.Rename(path, FieldName)

@@ -13,12 +13,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// decoder reads one file, or the assignments of one call of Set.
+// decoder reads a file, or the assignments in a call of Set.
 type decoder struct{ *yamlfile.Reader }
 
 func newDecoder(file string) decoder { return decoder{format.NewReader(file, ErrInvalid)} }
 
-// err joins all errors in the order of their places.
+// err joins all errors in the order of their places in the text.
 func (d decoder) err() error {
 	var all []error
 	for _, p := range d.Problems() {
@@ -27,8 +27,8 @@ func (d decoder) err() error {
 	return errors.Join(all...)
 }
 
-// validate adds the violations that Scenario.Validate finds, except in fields that could not be read: such a
-// field has its default now.
+// validate adds the violations that Scenario.Validate finds. validate skips fields that could not be read,
+// because they have their default instead of the value in the file.
 func (d decoder) validate(s scenario.Scenario) {
 	err := s.Validate()
 	if !d.Complete() {
@@ -41,9 +41,9 @@ func (d decoder) validate(s scenario.Scenario) {
 	}
 }
 
-// keepZeros refuses an explicit zero in a field whose zero value means a default: a sweep would show the
-// default's figures in the row of 0. An explicit zero of a distribution becomes a distribution that draws
-// zeros. keepZeros lists all explicit zeros in s.
+// keepZeros refuses an explicit zero in a field whose zero value means a default: in a sweep, the row of 0
+// would show the default's figures. keepZeros replaces an explicit zero of a distribution by a distribution
+// that draws zeros. keepZeros lists all explicit zeros in s.Zeros.
 func (d decoder) keepZeros(s *scenario.Scenario) {
 	const meansDefault = "is %s, which means its default here: %s; leave it out, or give another value"
 	root, filled := reflect.ValueOf(s).Elem(), reflect.ValueOf(s.Defaults())
@@ -56,11 +56,12 @@ func (d decoder) keepZeros(s *scenario.Scenario) {
 			}
 		}
 		workload, isLoad := strings.CutSuffix(means.Path, "load")
-		if at, ok := d.Zeros[workload+"rate"]; ok && isLoad { // neither gives the number of requests
+		// Without a rate, the default load would apply.
+		if at, ok := d.Zeros[workload+"rate"]; ok && isLoad {
 			d.Bad(workload+"rate", at, meansDefault, "0/s", "a load of "+means.Second)
 		}
 	})
-	for i := range s.Groups { // whose default Defaults does not fill in
+	for i := range s.Groups { // Defaults does not fill in round_trip
 		if _, ok := d.Zeros[fmt.Sprintf("groups[%d].round_trip", i)]; ok {
 			s.Groups[i].RoundTrip.Dist = scenario.Dist{Kind: scenario.DistUniform}
 		}
@@ -73,7 +74,7 @@ func (d decoder) keepZeros(s *scenario.Scenario) {
 	}
 }
 
-// forgetZeros removes the explicit zeros at and below path, which an assignment replaces.
+// forgetZeros removes the explicit zeros at and below path, because an assignment replaces the field at path.
 func (d decoder) forgetZeros(path string) {
 	maps.DeleteFunc(d.Zeros, func(zero string, _ yamlfile.Place) bool {
 		below, ok := strings.CutPrefix(zero, path)

@@ -17,7 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// format describes scenario files.
+// format describes the format of scenario files.
 var format = &yamlfile.Format{
 	Name: scenario.FieldName,
 	Words: map[reflect.Type][]string{
@@ -45,7 +45,7 @@ var format = &yamlfile.Format{
 	},
 }
 
-// scalarText returns the text of v in a file. A value without a word in its type is written as a number.
+// scalarText returns the text of v in a file: a number if v's type has no word for it.
 func scalarText(v reflect.Value) string {
 	if list := format.Words[v.Type()]; list != nil {
 		if n := v.Int(); n >= 0 && n < int64(len(list)) {
@@ -56,20 +56,20 @@ func scalarText(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case lease.Limit:
 		text := x.String()
-		if !x.Windowed() && x.Burst != 0 && x.Burst == x.Tokens { // which String leaves out
+		if !x.Windowed() && x.Burst != 0 && x.Burst == x.Tokens { // String omits a burst equal to Tokens
 			text += " burst " + strconv.FormatInt(x.Burst, 10)
 		}
 		return text
 	case encoding.TextMarshaler:
-		text, _ := x.MarshalText() // no type of a Scenario's has an error
+		text, _ := x.MarshalText() // MarshalText of all types in a Scenario returns no error
 		return string(text)
 	}
 	return fmt.Sprint(v.Interface())
 }
 
 // Marshal writes the non-zero fields of a scenario as YAML, in the order of scenario.Scenario. Parse reads an
-// equal Scenario if s is valid and its traces are in the files that it names. A trace without a file or a
-// text that is not UTF-8 is an error that wraps ErrInvalid.
+// equal Scenario if s is valid and the traces of s are in their named files. The error for a trace without a
+// file, or for text that is not UTF-8, wraps ErrInvalid.
 func Marshal(s scenario.Scenario) ([]byte, error) {
 	for _, g := range append(slices.Clip(s.Groups), scenario.Group{Workload: &s.Workload}) {
 		if w := g.Workload; w != nil && w.Trace != nil && w.File == "" {
@@ -89,7 +89,7 @@ func marshal(v reflect.Value, style yaml.Style) ([]byte, error) {
 	return yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
 }
 
-// nodeOf returns v as a YAML node. It sets err for values that no file can hold.
+// nodeOf returns v as a YAML node. nodeOf sets err if no file can express the value.
 func nodeOf(v reflect.Value, err *error) *yaml.Node {
 	switch {
 	case format.IsScalar(v.Type()):
@@ -123,12 +123,12 @@ func scalarNode(v reflect.Value, err *error) *yaml.Node {
 		*err = fmt.Errorf("%w: %q is not UTF-8", ErrInvalid, n.Value)
 	}
 	if v.Kind() == reflect.String {
-		n.Tag = "!!str" // quoted where it would look like something else
+		n.Tag = "!!str" // the tag quotes text that looks like another type
 	}
 	return n
 }
 
-// inOneLine returns v in YAML's flow style, and nothing for a list that no file can hold.
+// inOneLine returns v in YAML's flow style, or "" for a list that no file can express.
 func inOneLine(v reflect.Value) string {
 	if format.IsScalar(v.Type()) {
 		return scalarText(v)

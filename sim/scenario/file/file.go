@@ -1,15 +1,15 @@
 // Package file reads and writes scenarios as YAML files.
 //
-// Reading is strict: an unknown or repeated field, a missing unit, a wrong type or a value out of
-// bounds is an error that names file, line, column and field, and all errors of a file are reported
-// at once. Field names are those of package scenario in snake case. A missing field has its default.
-// Quantities have units: 100ms, 1200/s, 0.5%, 50ppm, "1000/s burst 200". Only a duration of 0 may omit
-// the unit. Template is an example with every field.
+// Reading is strict. An unknown or repeated field, a missing unit, a wrong type or a value out of bounds is
+// an error with file, line, column and field. Parse reports all errors of a file at once. Field names are the
+// names of package scenario in snake case. A missing field has its default. Quantities have units: 100ms,
+// 1200/s, 0.5%, 50ppm, "1000/s burst 200". Only a duration of 0 may omit the unit. Template is an example
+// with every field.
 //
-// A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by
-// the group's name: see Set and Paths.
+// A path names a field within a scenario: policy.target, groups[0].count, or, by the group's name,
+// groups.web.count. See Set and Paths.
 //
-// All functions may be called from any goroutine, as long as no other works on the same Scenario.
+// Any goroutine may call the functions of package file, but only one goroutine at a time may use a Scenario.
 package file
 
 import (
@@ -31,8 +31,8 @@ import (
 // ErrInvalid is wrapped by every error about the text of a scenario file, an assignment or a path.
 var ErrInvalid = errors.New("file: invalid scenario")
 
-// Load reads the scenario in a file, on standard input for "-", or the built-in example NAME for
-// "example:NAME".
+// Load reads a scenario: from a file, from standard input for the path "-", or from the built-in example NAME
+// for the path "example:NAME".
 func Load(path string) (scenario.Scenario, error) {
 	if name, ok := strings.CutPrefix(path, "example:"); ok {
 		if !slices.Contains(exampleOrder, name) {
@@ -49,16 +49,16 @@ func Load(path string) (scenario.Scenario, error) {
 		}
 		defer in.Close()
 	}
-	text, err := io.ReadAll(io.LimitReader(in, yamlfile.TextMax+1)) // Parse refuses more
+	text, err := io.ReadAll(io.LimitReader(in, yamlfile.TextMax+1)) // Parse refuses a longer text
 	if err != nil {
 		return scenario.Scenario{}, fmt.Errorf("file: %w", err)
 	}
 	return Parse(path, text)
 }
 
-// Parse reads a scenario. name is the file's name, for errors; traces are read from that file's folder. The
-// result is valid (Scenario.Validate) and has no defaults filled in. The error joins one error per fault, in
-// the order of lines. Each wraps ErrInvalid, and a violation its error of Validate.
+// Parse reads a scenario. name is the file's name for errors; Parse reads traces from the file's folder. The
+// returned scenario is valid (Scenario.Validate) and has no defaults filled in. The error joins an error per
+// fault, in the order of lines. Each joined error wraps ErrInvalid, and maybe an error of Validate.
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario
@@ -73,8 +73,8 @@ func Parse(name string, text []byte) (scenario.Scenario, error) {
 	return s, nil
 }
 
-// loadTraces reads the missing traces of the workloads of s, relative to the scenario's file. Copies of s do
-// not change.
+// loadTraces reads the missing traces of the workloads of s, from paths relative to the scenario's file.
+// loadTraces does not change copies of s.
 func (d decoder) loadTraces(s *scenario.Scenario) {
 	d.loadTrace("workload", &s.Workload)
 	s.Groups = slices.Clone(s.Groups)
@@ -120,20 +120,20 @@ var exampleFiles embed.FS
 //go:embed template.yaml
 var template string
 
-// exampleOrder lists the examples, the most usual fleets first.
+// exampleOrder lists the examples, with the most usual fleets first.
 var exampleOrder = []string{
 	"steady-fleet", "flash-sale", "noisy-neighbours", "small-burst", "multi-limit-tenants", "redis-failover",
 	"shadow-rollout", "window-boundary", "clock-skew", "priorities", "reservations", "real-processes",
 	"fleet-of-10000",
 }
 
-// Example is a built-in scenario. Load takes its name after "example:".
+// Example is a built-in scenario. Load reads an example by its name after "example:".
 type Example struct {
 	Name, Description string
-	Text              []byte // the commented file
+	Text              []byte // the file with its comments
 }
 
-// Examples returns the built-in scenarios, the most usual fleets first.
+// Examples returns the built-in scenarios, with the most usual fleets first.
 func Examples() (all []Example) {
 	for _, name := range exampleOrder {
 		s, err := Load("example:" + name)
@@ -146,10 +146,10 @@ func Examples() (all []Example) {
 }
 
 func exampleText(name string) []byte {
-	text, _ := exampleFiles.ReadFile("examples/" + name + ".yaml") // which is there, and empty were it not
+	text, _ := exampleFiles.ReadFile("examples/" + name + ".yaml") // an embedded file; empty if missing
 	return text
 }
 
-// Template is a commented scenario with every field. Fields that few users set are commented out with their
-// defaults, in lines that begin with # and no space.
+// Template returns a commented scenario with every field. The fields that few users set have their defaults,
+// and are commented out in lines that begin with # and no space.
 func Template() []byte { return []byte(template) }

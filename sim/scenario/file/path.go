@@ -11,20 +11,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Paths returns the paths that Set takes, in the order of scenario.Scenario, with [] for the elements of a
-// list: policy.target, limits, limits[], groups, groups[].count. It does not list whole sections, such as
-// redis, which Set takes too.
+// Paths returns the paths that Set accepts, in the order of scenario.Scenario, with [] for the elements of a
+// list: policy.target, limits, limits[], groups, groups[].count. Set also accepts whole sections, such as
+// redis, which Paths does not list.
 func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenario]()) }
 
 // Set changes fields, in order: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
 // groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate: 5/s}". The
-// value is the text after the colon in a file. A section or a list is replaced as a whole. In a scenario
-// without groups, groups[0] and groups.all name the group that Defaults adds. A missing clock or workload of
-// a group begins with all fields zero, as in a file.
+// value is the text that a file has after the colon. Set replaces a section or a list as a whole. In a
+// scenario without groups, groups[0] and groups.all name the group that Defaults adds. A group's missing
+// clock or workload begins with all fields zero, as in a file.
 //
-// Set reads the trace of a workload.file at once, relative to the working folder. It does not validate the
-// result, because a valid scenario may take several calls. But an explicit zero that would mean a default is
-// an error, also one that s had before. After an error s is unchanged. Copies of s never change.
+// Set reads the trace of a workload.file at once, from a path relative to the working folder. Set does not
+// validate the changed scenario, because a valid scenario may take several calls. An explicit zero that would
+// mean a default is an error, even if s had it before the call. After an error, s is unchanged. Copies of s
+// never change.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
 	for _, path := range s.Zeros {
@@ -59,9 +60,9 @@ var (
 	quoted     = regexp.MustCompile(`^\s*["']`)
 )
 
-// assign reads text into the field that parts lead to from v, which is at path. It copies lists and sections
-// on the way, so that no other scenario changes, and adds missing ones: a group's clock or workload, the one
-// group.
+// assign reads text into a field. parts lead from v, which is at path, to the field. assign copies lists and
+// sections along parts, so that no other scenario changes. assign adds a missing clock or workload of a
+// group, and the first group.
 func (d decoder) assign(path string, parts []string, text string, v reflect.Value) {
 	if len(parts) == 0 {
 		v.SetZero()
@@ -100,13 +101,13 @@ func (d decoder) assign(path string, parts []string, text string, v reflect.Valu
 		}
 		w, ok := reflect.TypeAssert[*scenario.Workload](v.Addr())
 		if ok && (name == "file" || name == "trace_sum") {
-			w.Trace, w.TraceSum = nil, "" // so that it is read again
+			w.Trace, w.TraceSum = nil, "" // loadTraces then reads the trace again
 		}
 		d.assign(yamlfile.Join(path, name), parts[1:], text, v.FieldByIndex(f.Index))
 	}
 }
 
-// element finds an element of a list by its number, or a group by its name. It returns -1 after an error.
+// element returns the index of a list's element by its number or its group's name, or -1 after an error.
 func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) int {
 	v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
 	groups, isGroups := reflect.TypeAssert[*[]scenario.Group](v.Addr())
@@ -136,12 +137,13 @@ func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) in
 	return i
 }
 
-// Difference is a field with its values in two scenarios, as in a file, a list in one line. A section in only
-// one of them is "there" and "left out".
+// Difference is a field with its values in two scenarios, as in a file, where a list is on one line. For a
+// section in only one scenario, the values are "there" and "left out".
 type Difference struct{ Path, First, Second string }
 
-// Differences returns the fields in which two scenarios differ, in the order of Paths. Compare results of
-// Defaults, since an unset field counts as its zero value. Lists of different lengths are one difference.
+// Differences returns the fields in which two scenarios differ, in the order of Paths. A caller should
+// compare results of Defaults: an unset field counts as its zero value. Lists of different lengths are one
+// difference.
 func Differences(first, second scenario.Scenario) (all []Difference) {
 	differences("", reflect.ValueOf(first), reflect.ValueOf(second), func(d Difference, _ reflect.Value) {
 		all = append(all, d)
@@ -149,7 +151,7 @@ func Differences(first, second scenario.Scenario) (all []Difference) {
 	return all
 }
 
-// differences calls found with each difference of a and b.
+// differences calls found for each difference of a and b.
 func differences(path string, a, b reflect.Value, found func(d Difference, v reflect.Value)) {
 	isPointer, isList := a.Kind() == reflect.Pointer, a.Kind() == reflect.Slice
 	first, second := "", ""

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Parts of patterns: the client's address, or a list of which the first is the client's (X-Forwarded-For),
-// and what follows the two names in an access log. Others add fields behind it.
+// client matches the client's address, or a list of addresses (X-Forwarded-For) whose first is the client's.
+// rest matches the fields after the two names in an access log. Some servers add fields at the end.
 const (
 	client = `(?P<host>[^\s,]+)(?:, ?[^\s,]+)*`
 	rest   = ` (?P<user>[^[]+) \[(?P<time>[^]]+)\] ` +
@@ -17,14 +17,14 @@ const (
 		`(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<agent>(?:[^"\\]|\\.)*)")?`
 )
 
-// logForms are the lines of access logs: the common format and the combined one, after the virtual host or
-// without it. The names of the groups are the fields. The first form that matches counts.
+// logForms has the lines of access logs: the common and the combined format, with or without a virtual host
+// before the line. The names of the groups are the field names. The first form that matches a line counts.
 var logForms = []*regexp.Regexp{
 	regexp.MustCompile(`^(?P<vhost>[^\s,]+) ` + client + ` (?P<ident>-)` + rest),
 	regexp.MustCompile(`^` + client + ` (?P<ident>\S+)` + rest),
 }
 
-// logFields are the names in logForms.
+// logFields lists the field names in logForms.
 var logFields = func() (all []string) {
 	for _, form := range logForms {
 		for _, name := range form.SubexpNames() {
@@ -36,7 +36,7 @@ var logFields = func() (all []string) {
 	return all
 }()
 
-// otherKinds are the beginnings of files that are no trace, with what to do.
+// otherKinds lists the first bytes of files that are not traces, with advice to the user.
 var otherKinds = []struct{ begin, kind string }{
 	{"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it with zstd -d"},
 	{"\xfd7zXZ", "is compressed by xz; unpack it with xz -d"},
@@ -46,8 +46,8 @@ var otherKinds = []struct{ begin, kind string }{
 		"--columns time_s=timestamp"},
 }
 
-// kindOf tells the kind of a file by its beginning: other is what a file that is no trace is, and isLog says
-// that one of the first lines is that of an access log.
+// kindOf detects the kind of a file by its first lines. other describes a file that is no trace, and isLog
+// reports whether a line has the form of an access log.
 func kindOf(from *bufio.Reader) (other string, isLog bool) {
 	start, _ := from.Peek(1 << 14)
 	for _, o := range otherKinds {
@@ -61,9 +61,9 @@ func kindOf(from *bufio.Reader) (other string, isLog bool) {
 	})
 }
 
-// logLine returns the fields of a line of an access log by their names. A field that is empty is left out.
+// logLine returns the fields of an access log's line by name, without empty fields.
 func logLine(line string) (fields map[string]string, ok bool) {
-	line = strings.Trim(line, "\x00 \t\r") // zeros stand where a log was cut while it was written
+	line = strings.Trim(line, "\x00 \t\r") // a log that was cut during a write has zeros
 	for _, form := range logForms {
 		if found := form.FindStringSubmatch(line); found != nil {
 			fields = map[string]string{}

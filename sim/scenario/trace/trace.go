@@ -1,34 +1,34 @@
 // Package trace reads recorded sequences of requests from files, for the simulator to replay.
 //
-// Two formats are told apart by their first lines:
+// Package trace accepts two formats, which it recognises by their first lines:
 //
 //   - CSV, whose first line names the columns, in any order;
-//   - access logs that one of the patterns in forms.go matches: the common format and the combined one, as
-//     Apache, nginx and others write them, maybe with the virtual host before it, with the fields vhost, host,
-//     ident, user, time, request, method, path, status, bytes, referer and agent. In place of one address there
-//     may be a list (X-Forwarded-For), of which the first is the host.
+//   - access logs that match a pattern in forms.go: the common format and the combined format, as Apache,
+//     nginx and other servers write them, with or without a virtual host before the line. The fields are
+//     vhost, host, ident, user, time, request, method, path, status, bytes, referer and agent. In place of an
+//     address, a line may have a list (X-Forwarded-For), whose first address is the host.
 //
-// Each may be compressed by gzip.
+// A file in either format may be compressed by gzip.
 //
 // The fields of a request have these names:
 //
-//	time_s    when it came; or time_ms, time_us or time_ns: a decimal number, cut off at a
+//	time_s    arrival time of the request; or time_ms, time_us or time_ns: a decimal number, cut off at a
 //	          nanosecond. Or time: a timestamp, as in 2026-11-23T09:16:00Z or in
 //	          23/Nov/2026:09:16:00 +0000. Required
-//	process   which process it came to. Without it they take turns
-//	key       which key it was for. Without it all are for the first; of an access log, the host
-//	tokens    how many it took, 1 or more. Without it 1
+//	process   process that got the request. Without it, processes take turns
+//	key       key of the request. Without it, all requests have one key; in an access log, the host
+//	tokens    cost of the request, 1 or more. Without it 1
 //
-// Columns map them to other names. Times count from the start of the run. But if the first is a year
-// or more, they are timestamps, and the first request comes at 0. Timestamps in
-// whole seconds are spread: the requests of each second come evenly in it.
+// A caller's Columns map the fields to other names. Times count from the start of the run. If the first time
+// is a year or more, however, times are timestamps, and the first request comes at 0. Timestamps in whole
+// seconds are spread: the requests of each second come evenly within the second.
 //
-// Keys are any strings. They are numbered from 0 in the order of their first requests: the simulator compares
-// keys and does not need their names. Processes are numbered in the same way, unless all of them are whole
-// numbers below twice how many there are; then those are the numbers.
+// Keys are any strings. Package trace numbers keys from 0 in the order of their first requests, because the
+// simulator only compares keys. Processes are numbered as keys are. But if all process names are whole
+// numbers below twice the number of processes, processes keep the numbers in their names.
 //
-// A line that is no request is left out, and lines that are not in order of time are sorted: the trace's
-// Notes say so. A file of another kind is refused by its name.
+// Read leaves out a line that is no request, sorts lines that are not in order of time, and records both in
+// the Notes of the trace. The error for a file of another known kind names the kind.
 package trace
 
 import (
@@ -55,13 +55,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// ErrInvalid is wrapped by every error that says why a text is not a trace.
+// ErrInvalid is wrapped by every error about a text that is not a trace.
 var ErrInvalid = errors.New("trace: invalid trace")
 
 // ReadFile reads the trace in a regular file.
 func ReadFile(path string, columns Columns) (*scenario.Trace, error) {
 	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() { // a pipe would be empty when the run is repeated
+	if err == nil && !info.Mode().IsRegular() { // a pipe would be empty in a repetition of the run
 		err = fmt.Errorf("%s is not a regular file", path)
 	}
 	var f *os.File
@@ -75,8 +75,7 @@ func ReadFile(path string, columns Columns) (*scenario.Trace, error) {
 	return Read(path, f, columns)
 }
 
-// Read reads a trace. The name of the file is for the error, which wraps ErrInvalid unless from itself
-// failed.
+// Read reads a trace. The error shows the file's name, and wraps ErrInvalid unless reading from fails.
 func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error) {
 	r := &reader{file: name, columns: &columns, keys: names{}, processes: names{}, nameless: map[string]int{}}
 	if err := r.read(bufio.NewReaderSize(from, 1<<16)); errors.Is(err, ErrInvalid) {
@@ -99,19 +98,19 @@ func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error)
 	return t, nil
 }
 
-// reader is one text on its way to a trace.
+// reader builds a trace from one text.
 type reader struct {
 	file            string
-	log             bool // an access log
+	log             bool // whether the text is an access log
 	columns         *Columns
-	lines, odd      int    // lines with a text, and those of them that are no requests
-	why             string // about the first of these
+	lines, odd      int    // number of lines with text, and number of such lines that are no requests
+	why             string // the reason why the first odd line is no request
 	keys, processes names
 	requests        []scenario.TraceRequest
 	notes           []string
-	nameless        map[string]int // requests whose key or process is "-" or nothing
-	turns           bool           // some line names no process
-	finer           bool           // than a second is some time
+	nameless        map[string]int // number of requests whose key or process is "-" or empty, by field
+	turns           bool           // whether some line names no process
+	finer           bool           // whether some time is not a whole second
 }
 
 func (r *reader) bad(format string, args ...any) error {
@@ -119,7 +118,7 @@ func (r *reader) bad(format string, args ...any) error {
 }
 
 func (r *reader) read(from *bufio.Reader) (err error) {
-	if mark, _ := from.Peek(2); string(mark) == "\x1f\x8b" { // as logs are kept
+	if mark, _ := from.Peek(2); string(mark) == "\x1f\x8b" { // gzip's first bytes, as in archived logs
 		unpacked, err := gzip.NewReader(from)
 		if err == nil {
 			err = r.read(bufio.NewReaderSize(unpacked, 1<<16))
@@ -129,7 +128,7 @@ func (r *reader) read(from *bufio.Reader) (err error) {
 		}
 		return err
 	}
-	if mark, _ := from.Peek(3); string(mark) == "\ufeff" { // as spreadsheets write
+	if mark, _ := from.Peek(3); string(mark) == "\ufeff" { // byte order mark, which spreadsheets write
 		_, _ = from.Discard(len(mark))
 	}
 	other, isLog := kindOf(from)
@@ -147,7 +146,8 @@ func (r *reader) read(from *bufio.Reader) (err error) {
 	return err
 }
 
-// take takes in line number n, whose fields of returns; or that it is no request, where err says why.
+// take adds the request of line n; of(field) returns a field of the line. A non-nil err tells why line n is
+// no request.
 func (r *reader) take(n int, of func(field string) *string, err error) {
 	r.lines++
 	if err == nil {
@@ -160,7 +160,7 @@ func (r *reader) take(n int, of func(field string) *string, err error) {
 	}
 }
 
-// lineMost bounds a line of a log.
+// lineMost is the largest length of a line of a log, in bytes.
 const lineMost = 1 << 20
 
 func (r *reader) readLog(from io.Reader) error {
@@ -244,7 +244,7 @@ func (r *reader) readCSV(from io.Reader) error {
 	}
 }
 
-// header finds the places of the columns.
+// header finds the column of each field.
 func (r *reader) header(names []string, at map[string]int) error {
 	what := map[string]string{}
 	for is, name := range r.columns.named {
@@ -261,7 +261,7 @@ func (r *reader) header(names []string, at map[string]int) error {
 		}
 		switch own := slices.Contains([]string{"time", "process", "key", "tokens"}, is); {
 		case !mapped && (own && r.columns.named[is] != "" || !own && r.columns.named != nil):
-			continue // another column is mapped, or the caller has mapped columns and knows of the rest
+			continue // another column is mapped to the field, or the caller's mapping leaves the column out
 		case !own:
 			return r.bad("unknown column %q; there are %s; for other names see --columns", name, columnNames)
 		}
@@ -282,7 +282,7 @@ func (r *reader) header(names []string, at map[string]int) error {
 	return nil
 }
 
-// add adds the request of a line.
+// add adds the request in one line.
 func (r *reader) add(of func(field string) *string) error {
 	at, err := r.columns.timeOf(*of("time"))
 	if err != nil {
@@ -290,7 +290,7 @@ func (r *reader) add(of func(field string) *string) error {
 	}
 	q := scenario.TraceRequest{At: at, Cost: 1}
 	if text := of("tokens"); text != nil {
-		whole, part, _ := strings.Cut(*text, ".") // as in 374.0
+		whole, part, _ := strings.Cut(*text, ".") // tokens may be written as 374.0
 		q.Cost, err = strconv.ParseInt(whole, 10, 64)
 		if err != nil || q.Cost < 1 || strings.Trim(part, "0") != "" {
 			return fmt.Errorf("tokens %q must be a whole number, 1 or more", *text)
@@ -309,7 +309,7 @@ func (r *reader) add(of func(field string) *string) error {
 	return nil
 }
 
-// number returns the number of a name. A missing name is a name too, and counted.
+// number returns the number of a name. A missing name counts as a name, and in nameless.
 func (r *reader) number(what string, of names, name string) int {
 	if name == "" || name == "-" {
 		r.nameless[what]++
@@ -317,11 +317,11 @@ func (r *reader) number(what string, of names, name string) int {
 	return of.number(name)
 }
 
-// timestamp is the least first time that cannot be meant to count from the start of a run.
+// timestamp is the smallest first time that means a timestamp instead of a time since the start of a run.
 const timestamp = 365 * 24 * time.Hour
 
-// settle sorts requests, makes timestamps times, and numbers processes as the text does, if it has numbers
-// only.
+// settle sorts requests, converts timestamps to times, and numbers processes. If all process names are
+// numbers, processes keep the numbers in their names.
 func (r *reader) settle() {
 	byTime := func(a, b scenario.TraceRequest) int { return cmp.Compare(a.At, b.At) }
 	if !slices.IsSortedFunc(r.requests, byTime) {
@@ -352,7 +352,8 @@ func (r *reader) settle() {
 		}
 	}
 	numbers := r.processes.numbers()
-	keys, processes := map[int]int{}, map[int]int{} // anew: sorting may have changed which comes first
+	// Keys and processes are numbered again, because sorting may have changed which comes first.
+	keys, processes := map[int]int{}, map[int]int{}
 	for i := range r.requests {
 		q := &r.requests[i]
 		q.At -= start
@@ -368,8 +369,7 @@ func (r *reader) settle() {
 	}
 }
 
-// spread has the requests of each second come evenly in it: a log without fractions would have them
-// all come at once.
+// spread spreads the requests of each second over the second: whole seconds would bunch requests.
 func (r *reader) spread() {
 	crowded := false
 	for from, to := 0, 0; from < len(r.requests); from = to {
@@ -395,10 +395,10 @@ func (n names) number(s string) int {
 	if i, ok := n[s]; ok {
 		return i
 	}
-	return numberOf(strings.Clone(s), n) // s is a part of its line, and would keep all of that
+	return numberOf(strings.Clone(s), n) // without Clone, s keeps its line in memory
 }
 
-// numberOf returns the number of x, from 0 in the order of their first appearance.
+// numberOf returns the number of x in seen, and numbers a new x in the order of first appearance, from 0.
 func numberOf[K comparable](x K, seen map[K]int) int {
 	i, ok := seen[x]
 	if !ok {
@@ -408,8 +408,8 @@ func numberOf[K comparable](x K, seen map[K]int) int {
 	return i
 }
 
-// numbers returns the names as numbers, in the order of theirs. It is nil unless all names are
-// numbers and few are missing between them: ports and addresses are names.
+// numbers returns the names as integers, in the order of their numbers in n, or nil unless all names are
+// integers and most integers up to the largest are names: ports and addresses are not process numbers.
 func (n names) numbers() []int {
 	numbers := make([]int, len(n))
 	for s, i := range n {
@@ -422,19 +422,18 @@ func (n names) numbers() []int {
 	return numbers
 }
 
-// Digest identifies the requests of a trace, whatever the text looked like: the first 16 hexadecimal
-// digits of a SHA-256.
+// Digest identifies the requests of a trace in any format, by the first 16 hexadecimal digits of a SHA-256.
 func Digest(t *scenario.Trace) string {
 	h := sha256.New()
 	for _, r := range t.Requests {
 		numbers := []int64{int64(r.At), int64(r.Process), int64(r.Key), r.Cost}
-		_ = binary.Write(h, binary.LittleEndian, numbers) // a hash takes everything
+		_ = binary.Write(h, binary.LittleEndian, numbers) // writing to a hash never fails
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// some writes how many of all things do something: "1,200 of its 2,000 requests come". all is a
-// format for their number, does the verb for one of them and do the verb for several.
+// some formats how many of all things do something, as in "1,200 of its 2,000 requests come". all is a format
+// for the total, does is the singular verb, and do the plural verb.
 func some(n, of int, all, does, do string) string {
 	return message.NewPrinter(language.English).Sprintf("%d of "+all+" %s", n, of, either(n == 1, does, do))
 }
