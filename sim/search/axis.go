@@ -16,10 +16,10 @@ import (
 // ErrAxis is wrapped by every error about an axis's text or values.
 var ErrAxis = errors.New("search: invalid axis")
 
-// pointsMax bounds a grid, and the number of values of a range.
+// pointsMax is the most points in a grid, and the most values in a range.
 const pointsMax = 10_000
 
-// Axis describes one parameter that varies by the path of its field, as in --set, and its values as texts.
+// Axis is one parameter that varies: the path of its field, as in --set, and its values as texts.
 type Axis struct {
 	Path   string   `json:"path"`
 	Values []string `json:"values"`
@@ -28,15 +28,15 @@ type Axis struct {
 var (
 	parentheses = regexp.MustCompile(`\([^()]*\)`)
 	rangeSyntax = regexp.MustCompile(`^(.*?)\.\.(.*):(lin|log):(\d+)$`)
-	// A number has a unit or none. time.ParseDuration reads the unit of a duration.
+	// numberSyntax matches a number with or without a unit; time.ParseDuration parses the unit of a duration.
 	numberSyntax = regexp.MustCompile(`^([-+0-9.]+)([^-+0-9.(), ][^(), ]*)?$`)
 )
 
-// ParseAxis reads "path=value,value,...". A value is a text that the field takes, or a range. Commas inside
-// parentheses belong to a value ("normal(0s,10ms)"). The range "10ms..1s:log:8" has 8 values from 10ms to 1s
-// with equal factors between them, and "1..9:lin:5" has 5 values with equal differences. Both ends of a range
-// are durations, or numbers with the same unit. Values between the ends are rounded to the first two digits
-// of the step, and to whole numbers where both ends are whole and have no unit. Equal values count once.
+// ParseAxis parses "path=value,value,...". Each value is a text that the field accepts, or a range. Commas
+// inside parentheses belong to a value ("normal(0s,10ms)"). The range "10ms..1s:log:8" has 8 values from 10ms
+// to 1s with equal factors between them, and "1..9:lin:5" has 5 values with equal differences. Both ends of a
+// range are durations, or numbers with the same unit. Values between the ends are rounded to the first two
+// digits of the step, and to whole numbers if both ends are whole and have no unit. Equal values count once.
 func ParseAxis(text string) (Axis, error) {
 	wrong := wrongText(ErrAxis, text)
 	path, list, ok := strings.Cut(text, "=")
@@ -71,7 +71,7 @@ func ParseAxis(text string) (Axis, error) {
 	return a, nil
 }
 
-// rangeValues returns the values of a range. Both ends keep their text.
+// rangeValues returns the values of a range. The first and the last value keep the texts of the range's ends.
 func rangeValues(text string) ([]string, error) {
 	match := rangeSyntax.FindStringSubmatch(text)
 	if match == nil {
@@ -110,7 +110,7 @@ func rangeValues(text string) ([]string, error) {
 	return slices.Compact(append(texts, match[2])), nil
 }
 
-// roundedText rounds x to the first two digits of step, its distance from the value before it.
+// roundedText rounds x to the first two digits of step, the distance from the previous value to x.
 func roundedText(x, step float64, unit string, whole bool) string {
 	decimals := 1 - int(math.Floor(math.Log10(step)))
 	if unit == "ns" {
@@ -123,7 +123,7 @@ func roundedText(x, step float64, unit string, whole bool) string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + unit
 }
 
-// parseNumber splits a number from its unit. A duration becomes a number of nanoseconds.
+// parseNumber splits a number from its unit, and converts a duration to nanoseconds.
 func parseNumber(text string) (x float64, unit string, err error) {
 	match := numberSyntax.FindStringSubmatch(text)
 	if match == nil {

@@ -20,31 +20,31 @@ func wrongText(kind error, text string) func(format string, args ...any) error {
 	}
 }
 
-// Run simulates one scenario. Several goroutines call it at once. sim.Runner{Parallel: 1}.Run is a Run.
+// Run simulates one scenario. Goroutines may share a Run. sim.Runner{Parallel: 1}.Run is a Run.
 type Run func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 
-// Lab answers questions with many simulations.
+// Lab answers the questions of package search with many simulations.
 type Lab struct {
-	Run      Run // required
-	Parallel int // simulations at a time, 0 for GOMAXPROCS; no figure depends on it
-	// Progress, if not nil, is called after each simulation, one call at a time.
+	Run      Run // required field
+	Parallel int // number of simulations at one time, 0 for GOMAXPROCS; no figure depends on Parallel
+	// The Lab calls Progress, if not nil, after each simulation, one call at a time.
 	Progress func(p Progress)
 }
 
 // Progress counts the finished simulations of a phase.
 type Progress struct {
 	Phase    string
-	Done, Of int // simulations of the phase
+	Done, Of int // numbers of simulations in the phase
 }
 
-// Asked describes the simulated scenario. Its JSON keys are part of the command's interface.
+// Asked describes the simulated scenario. The JSON keys of Asked are part of the command's interface.
 type Asked struct {
 	Scenario     string  `json:"scenario"`
-	ScenarioHash string  `json:"scenario_hash"` // of the scenario as it was given
+	ScenarioHash string  `json:"scenario_hash"` // hash of the scenario as the caller gave it
 	Seed         uint64  `json:"seed"`
 	Reps         int     `json:"reps"`
 	DurationS    float64 `json:"duration_s"`
-	Confidence   float64 `json:"confidence"` // of the intervals; 0 if nothing finished
+	Confidence   float64 `json:"confidence"` // confidence level of the intervals; 0 if no simulation finished
 }
 
 func askedOf(s sim.Scenario) Asked {
@@ -54,26 +54,26 @@ func askedOf(s sim.Scenario) Asked {
 
 // trial is one simulation and its report.
 type trial struct {
-	name     string // for errors
+	name     string // name of the trial in errors
 	scenario sim.Scenario
-	report   *sim.Report // nil until it has run
-	values   []string    // of a sweep, one of each axis
+	report   *sim.Report // nil until the trial has run
+	values   []string    // in a sweep: the value for each axis
 
-	// Of a plan:
-	changes   int // 0 for the scenario's own policy, 1 for another
+	// The following fields belong to a plan:
+	changes   int // 0 for the scenario's own policy, 1 for another policy
 	targets   []Threshold
-	times     int    // counted time, as a multiple of the scenario's
-	shorter   *trial // the same policy in a run of half the length, or nil
-	unsettled bool   // the fleet takes longer to settle than a run may simulate
-	broken    string // the stress that the policy must withstand and fails
-	unclear   bool   // a longer run under that stress may show that the policy withstands it
+	times     int    // counted time, as a multiple of the scenario's counted time
+	shorter   *trial // the same policy in a run of half the length; nil if none
+	unsettled bool   // the fleet takes longer to settle than a run may last
+	broken    string // the stress that the policy must withstand, and fails
+	unclear   bool   // a longer run may show that the policy withstands the stress
 }
 
-// work runs the simulations of one question, each once. One goroutine uses it, and no longer after an error.
+// work runs the simulations of one question, each once, on one goroutine, until the first error.
 type work struct {
 	Lab
 	known      map[string]*sim.Report
-	confidence float64 // of the finished reports
+	confidence float64 // confidence level of the finished reports
 	machine    sim.Machine
 	began      time.Time
 }
@@ -86,7 +86,7 @@ func (l Lab) begin() *work {
 }
 
 // simulate runs the trials that have not run before, in order, and returns all trials with a report. When ctx
-// ends, no further run starts, and the error wraps sim.ErrInterrupted. The error about a failed run names it.
+// ends, simulate starts no further run, and the error wraps sim.ErrInterrupted. Errors name the failed trial.
 func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (finished []*trial, err error) {
 	key := func(t *trial) string { return fmt.Sprint(t.scenario.Hash(), " ", t.scenario.Seed) }
 	var fresh []*trial

@@ -7,16 +7,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// objective is a figure, by its JSON key, that should be small, or large if max is set.
+// objective is a figure, by its JSON key, whose small values are good, or whose large values if max is set.
 type objective struct {
 	figure string
 	max    bool
 }
 
-// sweepGoals lists the figures that leases trade against each other, accuracy and calls.
+// sweepGoals lists the two figures that leases trade against each other: accuracy and calls.
 var sweepGoals = []objective{{figure: "false_reject_ratio"}, {figure: "calls_per_s"}}
 
-// FigureNames returns the JSON keys of a report's figures, in their order.
+// FigureNames returns the JSON keys of a report's figures, in the report's order.
 func FigureNames() (names []string) {
 	for _, f := range (&sim.Figures{}).All() {
 		names = append(names, f.Name)
@@ -24,18 +24,18 @@ func FigureNames() (names []string) {
 	return names
 }
 
-// FigureOf finds a figure by its JSON key. It panics for an unknown name, which the parsers refuse.
+// FigureOf returns a figure by its JSON key. FigureOf panics for an unknown name, which the parsers refuse.
 func FigureOf(f *sim.Figures, name string) sim.Figure {
 	all := f.All()
 	return *all[slices.IndexFunc(all, func(named sim.Named) bool { return named.Name == name })].Figure
 }
 
 // paretoFront marks the rows that no row of the front beats. A row has the figures of one trial, and all
-// trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats no row. To beat
-// is not transitive: a beaten row may beat the row that beats its winner. So beaten rows do not count.
+// trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats no row. Beating
+// is not transitive: a beaten row may beat the row that beats its winner. Beaten rows therefore do not count.
 func paretoFront(goals []objective, rows []*sim.Figures, confidence float64) []bool {
 	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
-	var open []int // undecided rows
+	var open []int // rows that are neither on the front nor beaten
 	for i, row := range rows {
 		if row == nil {
 			continue
@@ -52,7 +52,7 @@ func paretoFront(goals []objective, rows []*sim.Figures, confidence float64) []b
 	}
 	for len(open) > 0 {
 		stand := slices.DeleteFunc(slices.Clone(open), func(i int) bool { return beaten(i, open) })
-		if len(stand) == 0 { // they beat each other in a circle
+		if len(stand) == 0 { // the open rows beat each other in a circle
 			stand = open
 		}
 		for _, i := range stand {
@@ -63,8 +63,8 @@ func paretoFront(goals []objective, rows []*sim.Figures, confidence float64) []b
 	return on
 }
 
-// beats reports whether a is certainly better than b in one objective and certainly worse in none,
-// by the differences between replications with the same seeds. Nothing compares with NaN.
+// beats reports whether a is certainly better than b in one objective and certainly worse in none, by the
+// differences between replications with the same seeds. A row with a NaN neither beats a row nor is beaten.
 func beats(goals []objective, a, b []sim.Figure, confidence float64) bool {
 	better := false
 	for k, o := range goals {
@@ -80,5 +80,5 @@ func beats(goals []objective, a, b []sim.Figure, confidence float64) bool {
 	return better
 }
 
-// breaks reports whether any replication admitted more than the promise allows.
+// breaks reports whether any replication admitted more tokens than the promise allows.
 func breaks(f *sim.Figures) bool { return f.BoundExceededBy.Worst > 0 }

@@ -17,8 +17,8 @@ import (
 // round is the length and the number of replications of a phase's runs.
 type round struct {
 	name string
-	part float64 // of the scenario's counted time
-	reps int     // at most
+	part float64 // length of a run, as a fraction of the scenario's counted time
+	reps int     // largest number of replications
 }
 
 var (
@@ -29,49 +29,49 @@ var (
 )
 
 const (
-	nearRounds = 4  // confirmations of the neighbours of the best confirmed policy
-	timesMost  = 32 // longest counted time, as a multiple of the first run's
-	openMost   = 4  // undecided policies whose runs become longer in one round
-	// steadily is the part by which the calls of two runs may differ, one twice as long as the other.
+	nearRounds = 4  // number of times that a plan confirms the neighbours of the best confirmed policy
+	timesMost  = 32 // longest counted time, as a multiple of the first run's counted time
+	openMost   = 4  // largest number of undecided policies whose runs are lengthened in one round
+	// steadily is the fraction by which the calls of two runs may differ when one is twice as long.
 	steadily = 0.05
 )
 
-// The replications of a lengthened run, repsLeast or more, simulate at most requestsMost requests together,
-// or requestsTimes those of the given scenario. A fleet that takes longer to settle has no verdict.
+// The replications of a lengthened run, repsLeast or more, together simulate at most requestsMost requests,
+// or requestsTimes the given scenario's. A fleet that needs more requests to settle gets no verdict.
 const (
 	requestsMost  = 2e7
 	requestsTimes = 4
 	repsLeast     = 3
 )
 
-// planning is a Plan in the making.
+// planning is the state of Lab.Plan while it makes a Plan.
 type planning struct {
 	*work
-	q         Question // with defaults, with lengths in force in its policy, and without rivals
+	q         Question // the question with defaults and lengths in force in its policy, and without rivals
 	plan      Plan
-	seen      []*trial // trials of the search
-	confirmed []*trial // trials of the confirmation, the scenario's own policy first
+	seen      []*trial // trials of the search phases
+	confirmed []*trial // trials of the confirmation phase, with the scenario's own policy first
 	exhausted bool     // screenShorter has run
 }
 
 // Plan finds the lease policy that makes the fewest lease calls and meets all targets. The error wraps
-// ErrInfeasible if no policy meets them, and ErrUndecided if the longest runs leave that open. When ctx ends,
-// it wraps sim.ErrInterrupted, and the Plan has the trade-offs that the search found so far.
+// ErrInfeasible if no policy meets the targets, and ErrUndecided if the longest runs leave that open. When
+// ctx ends, the error wraps sim.ErrInterrupted, and the Plan has the trade-offs that the search has found.
 //
 // A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer
-// leases, while shorter leases deny during round trips. So a plan does not bisect. It tries a grid of
-// policies with short runs and refines it around the best. It confirms the best policies and the trade-offs
-// on seeds that the search has not used, since the winner of many was lucky on its seeds. A run counts from
-// when its fleet has settled. A plan lengthens the runs of the best policy, and of policies that may be
-// better, until twice the length gives the same verdict.
+// leases, while shorter leases deny requests during round trips. Plan therefore does not bisect: it tries a
+// grid of policies with short runs and refines the grid around the best policies. Plan confirms the best
+// policies and the trade-offs on seeds that the search has not used, because the winner of many policies was
+// lucky on its seeds. A run counts from the time when its fleet has settled. Plan lengthens the runs of the
+// best policy, and of policies that may be better, until twice the length gives the same verdict.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
 	}
 	plan := Plan{SchemaVersion: PlanVersion, Asked: askedOf(q.Scenario), Targets: targetsOf(q)}
-	plan.ConfirmSeed = random.SeedOf(plan.Seed, 1<<30) // no search has as many replications
+	plan.ConfirmSeed = random.SeedOf(plan.Seed, 1<<30) // no search has 2^30 replications
 	q.Scenario, q.Targets = q.Scenario.Defaults(), plan.Targets
-	q.Scenario.Policy, q.Scenario.Rivals = ownPolicy(q.Scenario), nil // rivals cost more than leases
+	q.Scenario.Policy, q.Scenario.Rivals = ownPolicy(q.Scenario), nil // rivals would slow the plan down
 	p := &planning{work: l.begin(), q: q, plan: plan}
 	err := p.search(ctx)
 	if err == nil {
@@ -85,7 +85,7 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	return p.plan, err
 }
 
-// search fills seen with the policies of the grid and with refined ones, each with its longest run.
+// search fills p.seen with the policies of the grid and with refined policies, each with its longest run.
 func (p *planning) search(ctx context.Context) error {
 	err := p.screen(ctx, gridRound, gridOf(p.q))
 	if err == nil && !ranked(p.seen, expected)[0].meets(expected) {
@@ -97,7 +97,7 @@ func (p *planning) search(ctx context.Context) error {
 	return err
 }
 
-// screenShorter tries leases shorter than the grid's. They make more calls.
+// screenShorter tries leases that are shorter than the leases in the grid, and make more calls.
 func (p *planning) screenShorter(ctx context.Context) error {
 	p.exhausted = true
 	return p.screen(ctx, gridRound, shorter(p.q))
@@ -112,8 +112,8 @@ func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy)
 	return err
 }
 
-// confirm chooses the best policy that meets the targets on fresh seeds and under the stresses that must
-// hold. If no policy does, it tries shorter leases.
+// confirm chooses the best policy that meets the targets on fresh seeds and under the stresses of
+// Question.MustHold. If no policy does, confirm tries shorter leases.
 func (p *planning) confirm(ctx context.Context) error {
 	policies := append([]lease.Policy{p.q.Scenario.Policy}, promising(p.seen)...)
 	if err := p.try(ctx, 1, policies...); err != nil {
@@ -150,7 +150,7 @@ func (p *planning) confirm(ctx context.Context) error {
 	}
 }
 
-// try confirms policies in runs with times the counted time. A longer run replaces a shorter one.
+// try confirms policies in runs with times the counted time. A longer run of a policy replaces a shorter run.
 func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy) error {
 	trials := p.trials(confirmRound, p.plan.ConfirmSeed, policies)
 	for i, t := range trials {
@@ -171,9 +171,9 @@ func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy)
 	return err
 }
 
-// settle lengthens the runs of the best policy, and of policies that may be better, until they decide. With
-// near it also confirms the neighbours of the best one. It returns the best trial that fails no stress, or
-// nil.
+// settle lengthens the runs of the best policy, and of policies that may be better, until the verdicts are
+// clear. With near, settle also confirms the neighbours of the best policy. settle returns the best trial
+// that fails no stress, or nil if every trial fails one.
 func (p *planning) settle(ctx context.Context, near bool) (best *trial, err error) {
 	for n := 0; ; n++ {
 		whole := slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken != "" })
@@ -209,9 +209,9 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 	}
 }
 
-// trial prepares a simulation of a policy in a world. The run counts from when the fleet has settled, for
-// times the world's counted time, or half of its settling time if that is more. A world that is not
-// stationary runs as it is.
+// trial prepares a simulation of a policy in a world. The run counts from the time when the fleet has
+// settled, for times the world's counted time, or half of the fleet's settling time if that is longer. A
+// world that is not stationary keeps its own length.
 func (p *planning) trial(r round, world sim.Scenario, policy lease.Policy, seed uint64, times int) *trial {
 	world.Policy = policy
 	t := &trial{scenario: world, targets: p.q.Targets, times: times}
@@ -243,7 +243,7 @@ func (p *planning) trial(r round, world sim.Scenario, policy lease.Policy, seed 
 	return t
 }
 
-// wholeSeconds rounds up: people repeat runs of 120 s, not of 119.3 s.
+// wholeSeconds rounds up to whole seconds: an operator repeats a run of 120 s, not of 119.3 s.
 func wholeSeconds(d time.Duration) time.Duration {
 	if d <= time.Second {
 		return d
@@ -251,7 +251,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// affordable reports whether a run of s may last d.
+// affordable reports whether a run of s may last d without too many simulated requests.
 func (p *planning) affordable(s sim.Scenario, d time.Duration) bool {
 	given := &p.q.Scenario
 	asked := float64(given.Reps) * given.Duration.Seconds()
@@ -271,7 +271,7 @@ func (p *planning) trials(r round, seed uint64, policies []lease.Policy) (all []
 	return all
 }
 
-// choose fills the plan with a confirmed trial.
+// choose completes the plan with the confirmed trial t as the chosen policy.
 func (p *planning) choose(t *trial, stresses []Stress) error {
 	chosen, given := p.candidate(t), p.candidate(p.confirmed[0])
 	p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Code = Found, &chosen, &given, GoCode(t.scenario)
@@ -287,14 +287,15 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 	return nil
 }
 
-// miss fills a plan that has no policy with the closest miss, and decides between infeasible and undecided.
-// stress is the last one that a policy failed.
+// miss completes a plan that chooses no policy with the closest policy, and decides between Infeasible and
+// Undecided. stress is the last stress that a policy failed.
 func (p *planning) miss(best *trial, stress string) error {
 	unclear := slices.ContainsFunc(p.confirmed, func(t *trial) bool { return t.unclear })
 	open := slices.ContainsFunc(p.confirmed, func(t *trial) bool {
 		return t.broken == "" && t.scenario.Stationary() && (t == best && t.shaky() || t.open())
 	})
-	if stress != "" && !open { // a policy that meets the targets without stress is closer than one that does not
+	if stress != "" && !open {
+		// A policy that fails only under stress is closer than a policy that fails without stress.
 		best = ranked(slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken == "" }),
 			pessimistic)[0]
 		stress = best.broken
@@ -319,7 +320,7 @@ func (p *planning) miss(best *trial, stress string) error {
 		worst.Figure, worst.value6(worst.Value), worst.Threshold)
 }
 
-// stress runs the policy of a confirmed trial in harder worlds.
+// stress runs the policy of the confirmed trial calm in each harder world.
 func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err error) {
 	var trials []*trial
 	for _, name := range Stresses {
@@ -334,8 +335,8 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 			}
 			t = p.trial(stressRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, 1)
 		case recurs && s.Stationary():
-			// A fault costs a number of tokens, however long the run is. Half of the run shows it, with time
-			// to settle again.
+			// A fault costs a number of tokens that does not grow with the run. Half of the run, with time to
+			// settle again, is enough to show the cost.
 			counted := max((p.q.Scenario.Duration-p.q.Scenario.Warmup)/2, 2*s.Settling())
 			*s = lasting(*s, min(s.Warmup+counted, sim.DurationMax))
 		}
@@ -355,7 +356,7 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 	return all, nil
 }
 
-// list adds the trade-offs among trials to the plan.
+// list adds the trade-offs among trials to the plan, with the chosen trial.
 func (p *planning) list(trials []*trial, chosen *trial) {
 	for _, t := range tradeOffs(trials, chosen) {
 		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))
@@ -375,7 +376,7 @@ func (p *planning) candidate(t *trial) Candidate {
 	}
 }
 
-// validate reports everything that is wrong with the question.
+// validate reports all faults of the question.
 func (q Question) validate() error {
 	errs := []error{validateTargets(q.Targets), q.Scenario.Validate()}
 	for _, name := range q.MustHold {

@@ -10,42 +10,42 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// PlanVersion is the version of Plan's JSON. It rises when a key changes its meaning or is removed.
+// PlanVersion is the version of a Plan's JSON, and rises when a key changes its meaning or is removed.
 const PlanVersion = 1
 
-// The verdicts of a plan.
+// These constants are the verdicts of a plan.
 const (
 	Found       = "found"
 	Infeasible  = "infeasible"
-	Undecided   = "undecided" // the longest runs leave open whether the targets hold
+	Undecided   = "undecided" // the longest runs leave open whether a policy meets the targets
 	Interrupted = "interrupted"
 )
 
-// Plan is the answer to a Question. Its JSON keys are part of the command's interface. Except for Machine,
-// the same question and seed give the same plan on every machine.
+// Plan is the answer to a Question. The JSON keys of a Plan are part of the command's interface. Except for
+// Machine, the same question and seed give the same Plan on every machine.
 type Plan struct {
 	SchemaVersion int         `json:"schema_version"`
-	Asked                     // the search's seed, and the replications of the confirmation
-	ConfirmSeed   uint64      `json:"confirm_seed"` // of the confirmation; the search does not use it
+	Asked                     // seed of the search, and replications of the confirmation
+	ConfirmSeed   uint64      `json:"confirm_seed"` // seed of the confirmation, which the search does not use
 	Targets       []Threshold `json:"targets"`
 	Verdict       string      `json:"verdict"` // found, infeasible, undecided or interrupted
-	// Chosen is the chosen policy with its figures on the confirmation's seeds. It is nil unless the verdict
-	// is Found, and so is Given.
+	// Chosen is the chosen policy with its figures on the confirmation's seeds. Chosen and Given are nil
+	// unless the verdict is Found.
 	Chosen *Candidate `json:"chosen,omitempty"`
-	// Given is the scenario's own policy with its figures on the same seeds.
+	// Given is the scenario's own policy with its figures on the confirmation's seeds.
 	Given  *Candidate `json:"given,omitempty"`
-	Stress []Stress   `json:"stress,omitempty"` // of Chosen
-	// TradeOffs has policies that no other policy beats in both calls and accuracy, the chosen one among
-	// them. Their calls differ by a tenth or more. The figures are on the confirmation's seeds, but after an
-	// interrupt on the search's.
+	Stress []Stress   `json:"stress,omitempty"` // grades of Chosen under each stress
+	// TradeOffs has policies that no other policy beats in both calls and accuracy, including the chosen
+	// policy. The calls of two trade-offs differ by a tenth or more. The figures come from the confirmation's
+	// seeds, or after an interrupt from the search's seeds.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
-	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each makes as many
-	// calls.
+	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each request makes
+	// RequestsPerS calls per second.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`
-	// Load is the demand for the most popular key as a multiple of its limit. It is 0 without a Chosen.
+	// Load is the demand for the most popular key as a multiple of the key's limit, or 0 without a Chosen.
 	Load float64 `json:"load,omitempty"`
-	Miss *Miss   `json:"miss,omitempty"` // if infeasible or undecided
-	// SettlesS is the number of seconds in which the fleet of Miss settles, if that is too long to simulate.
+	Miss *Miss   `json:"miss,omitempty"` // only if the verdict is infeasible or undecided
+	// SettlesS is the settling time of Miss in seconds, if it is too long to simulate.
 	SettlesS float64     `json:"settles_s,omitempty"`
 	Code     string      `json:"code,omitempty"` // a Go expression for the chosen configuration
 	Machine  sim.Machine `json:"machine"`
@@ -54,16 +54,16 @@ type Plan struct {
 // Policy has the fields of lease.Policy that a plan chooses. Durations are texts ("80ms").
 type Policy struct {
 	Target         string `json:"target"`
-	DefaultTarget  bool   `json:"default_target,omitempty"` // Target is not set: leases of a fleet are longer
+	DefaultTarget  bool   `json:"default_target,omitempty"` // Target is unset: leases of a fleet are longer
 	TTL            string `json:"ttl"`
-	DefaultTTL     bool   `json:"default_ttl,omitempty"` // TTL is not set: leases of a large fleet are longer
+	DefaultTTL     bool   `json:"default_ttl,omitempty"` // TTL is unset: leases of a large fleet are longer
 	Overcommit     int64  `json:"overcommit"`
 	CallsPerSecond int64  `json:"calls_per_second,omitempty"`
-	// TargetInForce is the length of leases where it is not Target: in a large fleet.
+	// TargetInForce is the length of leases if it differs from Target: in a large fleet.
 	TargetInForce string `json:"target_in_force,omitempty"`
 }
 
-// PolicyOf returns the policy of s.
+// PolicyOf returns the planned fields of the policy of s.
 func PolicyOf(s sim.Scenario) Policy {
 	p := s.Policy
 	target, inForce := cmp.Or(p.Target, p.TargetFor(s.Limits)), ""
@@ -75,53 +75,53 @@ func PolicyOf(s sim.Scenario) Policy {
 	}
 }
 
-// Grade has the figures of a policy and compares them with the targets.
+// Grade compares the figures of a policy with the targets.
 type Grade struct {
-	Meets bool `json:"meets"` // every target, at the pessimistic end
+	Meets bool `json:"meets"` // every target holds at the pessimistic end
 	// Undecided reports that a longer run may show that the policy meets the targets.
 	Undecided bool        `json:"undecided,omitempty"`
 	Margins   []Margin    `json:"margins"`
 	Figures   sim.Figures `json:"figures"`
 }
 
-// Candidate is a policy with its figures and the run that gave them.
+// Candidate is a policy with its figures and the length of the run that gave the figures.
 type Candidate struct {
 	Policy       Policy  `json:"policy"`
-	ScenarioHash string  `json:"scenario_hash"` // of the scenario with this policy
+	ScenarioHash string  `json:"scenario_hash"` // hash of the scenario with the candidate's policy
 	Seed         uint64  `json:"seed"`
 	Reps         int     `json:"reps"`
-	DurationS    float64 `json:"duration_s"` // with WarmupS, in which the fleet settles
+	DurationS    float64 `json:"duration_s"` // length of the run with WarmupS, in which the fleet settles
 	WarmupS      float64 `json:"warmup_s"`
 	Grade
 }
 
-// Margin tells how far a figure is inside a target.
+// Margin tells how far a figure is from the bound of a target.
 type Margin struct {
 	Threshold
-	Value float64 `json:"value"` // the pessimistic end
+	Value float64 `json:"value"` // value at the pessimistic end
 	Meets bool    `json:"meets"`
-	// Margin is the distance to the bound as a part of what the target tolerates. On the bound it is 0, at
-	// twice what the target tolerates -1. It is 0 too for a figure that must be 0 and is 0.
+	// Margin is the distance to the bound as a fraction of the target's tolerance. Margin is 0 on the bound,
+	// and -1 at twice the tolerance. Margin is also 0 for a figure that must be 0 and is 0.
 	Margin float64 `json:"margin"`
 }
 
-// Stress has the grade of the chosen policy in a harder world.
+// Stress has the grade of the chosen policy in one harder world.
 type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
-	Must        bool   `json:"must"` // the policy was chosen to meet the targets here too
-	// Load is the demand for the most popular key in an overload, as a multiple of its limit.
+	Must        bool   `json:"must"` // the question demands that the targets also hold under this stress
+	// Load is the demand for the most popular key in an overload, as a multiple of the key's limit.
 	Load float64 `json:"load,omitempty"`
-	// Adds is the effect of recurring faults, as often as Description says. Margins and Figures include it:
-	// it is added to false_reject_ratio and taken from admitted_vs_central.
+	// Adds is the effect of recurring faults, with the period in Description. Margins and Figures include
+	// Adds: false_reject_ratio is higher by Adds, and admitted_vs_central lower.
 	Adds float64 `json:"adds,omitempty"`
 	Grade
 }
 
-// Miss has the policy that came closest to the targets, and the reason why it is not chosen.
+// Miss has the policy that came closest to the targets, and the reason why the plan does not choose it.
 type Miss struct {
 	Closest Candidate `json:"closest"`
-	Stress  string    `json:"stress,omitempty"` // the stress that Closest fails, if it meets the targets without
+	Stress  string    `json:"stress,omitempty"` // the stress that Closest fails; "" if none
 }
 
 // GoCode returns a Go expression for the limits of s, its fallback, and the settings that a plan chooses.

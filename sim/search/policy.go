@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	targetLow  = 5 * time.Millisecond // shorter leases are calls for every few requests: see shorter
-	targetMin  = time.Millisecond     // the shortest that lease.Policy takes
-	targetHigh = 2 * time.Second      // longer ones strand tokens for longer than people wait
-	targetMost = 30 * time.Minute     // the longest that lease.Policy takes
-	targetStep = 1.25                 // the factor between two targets of the grid
-	fleetStep  = 4                    // the factor between targets far below the one in force
-	targetFine = 1.04                 // the factor between targets around the best of the grid
-	// Leases of a slow limit may last longer than targetHigh, for tokensHigh tokens. Leases of tokensLow
-	// tokens are a call for each request.
+	targetLow  = 5 * time.Millisecond // shorter targets make a call for every few requests: see shorter
+	targetMin  = time.Millisecond     // the shortest target that lease.Policy allows
+	targetHigh = 2 * time.Second      // longer leases strand tokens for longer than users wait
+	targetMost = 30 * time.Minute     // the longest target that lease.Policy allows
+	targetStep = 1.25                 // factor between two targets of the grid
+	fleetStep  = 4                    // factor between targets far below the target in force
+	targetFine = 1.04                 // factor between targets around the best target of the grid
+	// Leases of a slow limit may last longer than targetHigh, for tokensHigh tokens. Leases of only tokensLow
+	// tokens make a call for each request.
 	tokensHigh, tokensLow = 100, 0.01
 )
 
-// ttlLong is the shortest explicit TTL, in targets. A lease then outlives 7 missed renewals instead of 3.
-// Longer TTLs are powers of two times ttlLong. An explicit TTL keeps leases of a large fleet as short as the
-// target.
+// ttlLong is the shortest explicit TTL, in targets. A lease with a TTL of ttlLong targets outlives 7 missed
+// renewals instead of 3. Longer TTLs are ttlLong times powers of two. An explicit TTL keeps leases of a large
+// fleet as short as the target.
 const ttlLong = 8
 
 // ownPolicy returns the policy of s, with a target that the limits allow. A default target or TTL stays a
-// default, with which leases of a large fleet are longer.
+// default, which makes leases of a large fleet longer.
 func ownPolicy(s sim.Scenario) lease.Policy {
 	p := s.Policy
 	if p.Target > 0 {
@@ -38,7 +38,7 @@ func ownPolicy(s sim.Scenario) lease.Policy {
 	return p
 }
 
-// options collects valid policies for s, each once.
+// options collects valid policies for s without repetition.
 type options struct {
 	s   sim.Scenario
 	all []lease.Policy
@@ -50,8 +50,8 @@ func (o *options) add(p lease.Policy) {
 	}
 }
 
-// gridOf returns the policies that a plan tries first: the scenario's own, targets for each overcommit, and
-// for a large fleet budgets of calls.
+// gridOf returns the policies that a plan tries first: the scenario's own policy, a list of targets for each
+// overcommit, and for a large fleet budgets of calls.
 func gridOf(q Question) []lease.Policy {
 	s := q.Scenario
 	grid := options{s: s}
@@ -62,7 +62,7 @@ func gridOf(q Question) []lease.Policy {
 		for _, t := range targetsFor(s, p) {
 			grid.add(withLengths(s, p, t, 0))
 		}
-		// With the shortest target the budget of calls decides, and pauses after short grants.
+		// With the shortest target, only the budget of calls and delays after short grants limit the calls.
 		grid.add(withLengths(s, p, targetMin, 0))
 		grid.add(withLengths(s, p, targetMin, ttlLong))
 	}
@@ -77,7 +77,7 @@ func gridOf(q Question) []lease.Policy {
 }
 
 // overcommits returns the scenario's own overcommit, the powers of two from an eighth of the burst, and the
-// largest allowed one. A larger bound adds values and removes none but the last.
+// largest allowed overcommit. A larger OvercommitMax adds values, and removes no value but the last.
 func overcommits(q Question) []int64 {
 	most, burst, own := overcommitMost(q), int64(math.MaxInt64), q.Scenario.Policy.Overcommit
 	for _, l := range q.Scenario.Limits {
@@ -96,8 +96,8 @@ func overcommits(q Question) []int64 {
 }
 
 // overcommitMost returns the largest overcommit to try. A lease takes at most a quarter of burst and
-// overcommit at the full rate (Policy.TargetFor). So more overcommit than four of the longest leases
-// lengthens no lease.
+// overcommit at the full rate (Policy.TargetFor). An overcommit of more than four times the tokens of the
+// longest lease therefore lengthens no lease.
 func overcommitMost(q Question) int64 {
 	rate := 0.0
 	for _, l := range q.Scenario.Limits {
@@ -107,15 +107,14 @@ func overcommitMost(q Question) int64 {
 	return max(useful, q.Scenario.Policy.Overcommit)
 }
 
-// targetsFor returns the targets to try with p, longest first. The burst caps a target, so a small burst
-// leaves few.
+// targetsFor returns the targets to try with p, longest first. The burst caps a target.
 func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	p.Target = longest(s)
 	low := min(max(targetLow, tokensLast(s, tokensLow)), p.TargetFor(s.Limits)/4)
 	for t := p.Target; t >= low; {
 		all = append(all, t)
 		factor := targetStep
-		if t < s.FleetTarget()/2 { // the budget of calls lengthens leases
+		if t < s.FleetTarget()/2 { // the budget of calls lengthens leases with this target
 			factor = fleetStep
 		}
 		t = time.Duration(float64(t) / factor)
@@ -123,8 +122,8 @@ func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	return all
 }
 
-// shorter returns policies with shorter leases than the grid's, down to the shortest target. Where the budget
-// of calls lengthens such leases, it adds larger budgets.
+// shorter returns policies with shorter leases than the grid's, down to the shortest target. If the budget of
+// calls lengthens a lease, shorter adds a policy with a larger budget.
 func shorter(q Question) []lease.Policy {
 	s := q.Scenario
 	below := options{s: s}
@@ -160,8 +159,8 @@ func tokensLast(s sim.Scenario, n float64) time.Duration {
 // longest returns the longest target to try with s.
 func longest(s sim.Scenario) time.Duration { return max(targetHigh, tokensLast(s, tokensHigh)) }
 
-// withLengths returns p with a target that the burst allows, and a TTL in targets, 0 for the default. A TTL
-// leaves time for a call and its retry.
+// withLengths returns p with a target that the burst allows, and with a TTL in targets (0 for the default).
+// An explicit TTL leaves time for a call and its retry.
 func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) lease.Policy {
 	p.Target = max(twoDigits(target), targetMin)
 	p.Target = p.TargetFor(s.Limits)
@@ -172,7 +171,7 @@ func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) leas
 	return p
 }
 
-// withBudget returns p with its budget of calls multiplied.
+// withBudget returns p with times its budget of calls.
 func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	config := p.ConfigFor(s.Limits, 0, s.CallTimeout)
 	p.CallsPerSecond = twoDigits(int64(float64(config.CallBudget()) * times))
@@ -182,13 +181,14 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 // centers is the number of best policies around which a plan refines the grid.
 const centers = 2
 
-// around returns policies, and policies near the best of trials, which are sorted: targets between the
-// neighbours in the grid, and longer TTLs up to that of the longest target. In a large fleet the best trial
-// also gets budgets of calls near its own with a long TTL, which saves calls there.
+// around returns policies together with policies near the best trials; trials must be sorted. The added
+// policies have targets between neighbours in the grid, and longer TTLs up to the longest target's. In a
+// large fleet, around also varies the best trial's budget of calls, with a long TTL, which then saves calls.
 func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	near, n := options{all: policies}, 0
 	for i, t := range trials {
-		if n == centers || i > 0 && t.calls() == trials[i-1].calls() { // the same in other words
+		// Equal calls mean that t is equivalent to the trial before.
+		if n == centers || i > 0 && t.calls() == trials[i-1].calls() {
 			continue
 		}
 		s, p := t.scenario, t.scenario.Policy
@@ -212,7 +212,7 @@ func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	return near.all
 }
 
-// neighbours returns policies near t's that may make fewer calls or need less overcommit.
+// neighbours returns policies near the policy of t that may make fewer calls or need less overcommit.
 func neighbours(q Question, t *trial) []lease.Policy {
 	p := t.scenario.Policy
 	near := options{s: q.Scenario}
@@ -242,7 +242,7 @@ func targetOf(t *trial) time.Duration {
 	return cmp.Or(t.scenario.Policy.Target, t.scenario.TargetInForce())
 }
 
-// policiesOf returns the policies of trials, each once.
+// policiesOf returns the policies of trials without repetition.
 func policiesOf(trials []*trial) (all []lease.Policy) {
 	for _, t := range trials {
 		if !slices.Contains(all, t.scenario.Policy) {
@@ -252,7 +252,7 @@ func policiesOf(trials []*trial) (all []lease.Policy) {
 	return all
 }
 
-// twoDigits rounds to two significant digits: an operator configures 37 ms and not 37.4 ms.
+// twoDigits rounds to two significant digits: an operator configures 37 ms, not 37.4 ms.
 func twoDigits[N ~int64](n N) N {
 	unit := N(1)
 	for n/unit >= 100 {
@@ -261,8 +261,8 @@ func twoDigits[N ~int64](n N) N {
 	return (n + unit/2) / unit * unit
 }
 
-// lasting returns s with another duration, and with the defaults that follow from it. A workload keeps the
-// times that it uses. s has its defaults.
+// lasting returns s with the duration d, and with the defaults that depend on d. A workload keeps the times
+// that its kind uses. s must have its defaults.
 func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
 	timeless := func(w *sim.Workload) {
 		if w.Kind != sim.Diurnal {

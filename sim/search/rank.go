@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// alike is the part by which a policy may make more calls than the cheapest one and still be chosen as
-	// the simpler one. Luck changes calls by as much.
+	// alike is the fraction by which a simpler policy may make more calls than the cheapest policy and still
+	// be chosen. Chance changes calls by about as much.
 	alike = 0.02
-	// apart is the least factor between the calls of two trade-offs, tradeOffsMax the most that a plan lists.
+	// apart is the least factor between the calls of two trade-offs; a plan lists at most tradeOffsMax.
 	apart        = 10.0 / 9
 	tradeOffsMax = 8
-	// promising takes finalists of the best policies, and one policy from each of ranges ranges of calls.
+	// finalists is the number of best policies in promising, and ranges the number of ranges of calls.
 	finalists, ranges = 3, 6
 )
 
@@ -32,10 +32,10 @@ func (t *trial) margin(at end) float64 { return leastMargin(t.targets, t.report,
 // open reports whether longer runs may show that t meets the targets.
 func (t *trial) open() bool { return !t.meets(pessimistic) && (t.unsettled || t.meets(optimistic)) }
 
-// decided reports whether a run of half the length agrees, or the scenario has only one length.
+// decided reports whether a run of half the length agreed, or the scenario has only one length.
 func (t *trial) decided() bool { return !t.scenario.Stationary() || t.shorter != nil && !t.shaky() }
 
-// shaky reports whether a longer run may give another verdict.
+// shaky reports whether a longer run of t may give another verdict.
 func (t *trial) shaky() bool {
 	o := t.shorter
 	return t.scenario.Stationary() && (t.unsettled || t.open() || o != nil &&
@@ -51,10 +51,10 @@ func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	return least
 }
 
-// ranked sorts trials, best first. Trials that meet the targets at an end come first, by calls, and the rest
-// follows by margin. Among trials with about the fewest calls the scenario's own policy is first, then the
-// least overcommit, the shortest TTL and the largest margin. The tokens of a crashed process are out of reach
-// for a TTL.
+// ranked sorts trials, best first. Trials that meet the targets at the given end come first, by calls; the
+// other trials follow, by margin. Among trials with about the fewest calls, the order is: the scenario's own
+// policy, then the least overcommit, the shortest TTL and the largest margin. A short TTL is good because the
+// tokens of a crashed process are out of reach for a TTL.
 func ranked(trials []*trial, at end) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
@@ -79,9 +79,9 @@ func ranked(trials []*trial, at end) []*trial {
 	})
 }
 
-// promising returns the policies that deserve longer runs: the best at each end of the intervals, and the
-// most accurate in each range of calls. The latter remain if the cheap ones were lucky or fail under stress,
-// and they are the trade-offs.
+// promising returns the policies that deserve longer runs: the best policies at each end of the intervals,
+// and the most accurate policy in each range of calls. The accurate policies are candidates if the cheap ones
+// were lucky or fail under stress, and they are the plan's trade-offs.
 func promising(trials []*trial) []lease.Policy {
 	var all []*trial
 	for at := pessimistic; at <= optimistic; at++ {
@@ -91,11 +91,11 @@ func promising(trials []*trial) []lease.Policy {
 	for _, t := range trials {
 		low, high = min(low, t.calls()), max(high, t.calls())
 	}
-	low = max(low, high/1e6) // low may be 0
+	low = max(low, high/1e6) // low may be 0, which has no logarithm
 	spread := make([]*trial, ranges)
 	for _, t := range trials {
 		i := 0
-		if part := random.Log(t.calls()/low) / random.Log(high/low); part > 0 { // not so where all are equal
+		if part := random.Log(t.calls()/low) / random.Log(high/low); part > 0 { // part is NaN for equal calls
 			i = min(int(part*ranges), ranges-1)
 		}
 		if spread[i] == nil || t.accuracy() > spread[i].accuracy() {
@@ -105,8 +105,8 @@ func promising(trials []*trial) []lease.Policy {
 	return policiesOf(append(all, slices.DeleteFunc(spread, func(t *trial) bool { return t == nil })...))
 }
 
-// traded returns the targets that a plan trades against lease calls. These are defaultTargets if the targets
-// bound only calls, redis_cpu and the promise.
+// traded returns the targets that a plan trades against lease calls. traded returns defaultTargets if the
+// targets bound only calls, redis_cpu and the promise.
 func traded(targets []Threshold) (all []Threshold) {
 	for _, t := range targets {
 		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
@@ -119,8 +119,8 @@ func traded(targets []Threshold) (all []Threshold) {
 	return all
 }
 
-// tradeOffs returns trials that keep the promise, sorted by calls, the chosen one among them. Each makes
-// noticeably more calls than the one before it and is noticeably more accurate.
+// tradeOffs returns trials that keep the promise, sorted by calls, including the chosen trial. Each trial
+// makes noticeably more calls than the trial before it, and is noticeably more accurate.
 func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	front := slices.DeleteFunc(slices.Clone(trials), func(t *trial) bool {
 		return slices.Contains(t.targets, promise) && breaks(&t.report.Figures) ||
@@ -154,13 +154,13 @@ func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	}
 }
 
-// BoundFigure must be 0 in every plan whose policy promises that.
+// BoundFigure is the figure that must be 0 in every plan whose policy makes the promise.
 const BoundFigure = "bound_exceeded_by"
 
 var (
-	// promise is the target of a policy that keeps the bound whatever happens to Redis.
+	// promise is the target of a policy that keeps the bound during all faults of Redis.
 	promise = Threshold{Figure: BoundFigure, Part: "worst", Op: "<="}
-	// defaultTargets tolerates one wrong reject in two hundred requests.
+	// defaultTargets tolerates one false reject in two hundred requests.
 	defaultTargets = []Threshold{AtMost("false_reject_ratio", 0.005)}
 )
 
@@ -176,7 +176,7 @@ func targetsOf(q Question) []Threshold {
 	return targets
 }
 
-// validateTargets reports every target that a plan cannot judge.
+// validateTargets returns an error for all targets that a plan cannot judge.
 func validateTargets(targets []Threshold) error {
 	var errs []error
 	for i, t := range targets {
@@ -194,16 +194,16 @@ func validateTargets(targets []Threshold) error {
 	return errors.Join(errs...)
 }
 
-// end is a place in a figure's interval, seen from the target.
+// end is a position in a figure's interval, ordered from bad to good for the target.
 type end int
 
 const (
 	pessimistic end = iota
-	expected        // the mean
+	expected        // the mean of the figure
 	optimistic
 )
 
-// value returns the figure at one end of its interval.
+// value returns the threshold's figure at one end of the figure's interval.
 func (t Threshold) value(report *sim.Report, at end) float64 {
 	if at == expected {
 		t.Part = cmp.Or(t.Part, "mean")
@@ -215,9 +215,9 @@ func (t Threshold) value(report *sim.Report, at end) float64 {
 	return low
 }
 
-// margin returns the distance of the report to the bound, as a part of what the target tolerates: 0 on the
-// bound, -1 twice as bad as tolerated. A ceiling tolerates its bound, a floor 1 minus its bound. For a target
-// that tolerates nothing it is the miss itself, or +Inf if the report meets the target.
+// margin returns the distance of the report from the bound, as a fraction of the target's tolerance: 0 on the
+// bound, and -1 at twice the tolerance. An upper bound tolerates its value, a lower bound 1 minus its value.
+// For a target that tolerates nothing, margin returns the miss itself, or +Inf without a miss.
 func (t Threshold) margin(report *sim.Report, at end) float64 {
 	x := t.value(report, at)
 	room, tolerated := t.Bound-x, t.Bound
@@ -235,7 +235,7 @@ func (t Threshold) margin(report *sim.Report, at end) float64 {
 	return room
 }
 
-// graded returns the trial's figures and margins.
+// graded returns the trial's figures and margins as a Grade.
 func (t *trial) graded() Grade {
 	g := Grade{
 		Meets:     t.meets(pessimistic) && !t.unsettled,

@@ -2,12 +2,11 @@ package search
 
 import "github.com/yuzhi-go/yuzhi/sim"
 
-// saturatedFrom is the share of busy time from which a shard of Redis is saturated. Calls then queue, and
-// their waits say little about the policy.
+// saturatedFrom is the fraction of busy time at which a shard of Redis counts as saturated. Calls to a
+// saturated shard queue, and their waits show little about the policy.
 const saturatedFrom = 0.9
 
-// BusyMost is the largest share of busy time that leaves a shard room for other work than the simulated
-// calls.
+// BusyMost is the largest fraction of busy time that leaves a shard room for work besides lease calls.
 const BusyMost = 0.7
 
 // Saturated reports whether the busiest shard was saturated in any replication. cpu is the figure redis_cpu.

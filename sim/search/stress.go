@@ -10,43 +10,43 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// The stresses that a plan puts its winner under. A fault happens in the middle of the run.
+// These constants are the stresses for the chosen policy. A fault happens in the middle of the run.
 const (
-	StressSkew       = "skew"        // clocks twice as wrong, in offset and drift
+	StressSkew       = "skew"        // clocks with twice the offset and twice the drift
 	StressOutage     = "outage"      // Redis refuses connections
-	StressFailover   = "failover"    // a replica takes over, without the last writes
-	StressCrash      = "crash"       // a tenth of the processes is killed, and comes back
-	StressLostBucket = "lost_bucket" // Redis restarts empty
+	StressFailover   = "failover"    // a replica without the last writes takes over
+	StressCrash      = "crash"       // a tenth of the processes is killed and restarted
+	StressLostBucket = "lost_bucket" // Redis restarts without data
 	StressProcesses  = "processes"   // 1.5 times the processes share the same load
 )
 
-// Stresses lists the valid values of Question.MustHold, in the order of a Plan. Overloads come last.
+// Stresses lists the valid values of Question.MustHold, in the order of a Plan. Overloads are last.
 var Stresses = []string{
 	StressSkew, StressOutage, StressFailover, StressCrash, StressLostBucket, StressProcesses,
 	"load_1", "load_1.05", "load_1.5", "load_2", "load_3",
 }
 
-// loads maps an overload to its demand for the most popular key, as a multiple of the limit.
+// loads maps an overload to the demand for the most popular key, as a multiple of the key's limit.
 var loads = map[string]float64{"load_1": 1, "load_1.05": 1.05, "load_1.5": 1.5, "load_2": 2, "load_3": 3}
 
 // ErrStress is wrapped by the error about an unknown stress.
 var ErrStress = errors.New("search: unknown stress")
 
 const (
-	// Correct clocks become as wrong as two bad quartzes (100 ppm each) and a host without NTP.
+	// StressSkew gives correct clocks the errors of two bad quartzes (100 ppm each) and a host without NTP.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
-	// An outage lasts longer than a lease by default, and lengthens the run by its own length. In a short run
-	// it lasts at most outageParts times the counted time.
+	// An outage lasts longer than a lease by default, and lengthens the run by its own length. In a short
+	// run, the outage lasts at most outageParts times the counted time.
 	stressOutage, outageParts = 30 * time.Second, 3
-	// A failover succeeds, with an asynchronous replica that lags a little.
+	// A failover promotes an asynchronous replica that lags a little.
 	stressFailover, stressLost = time.Second, 300 * time.Millisecond
-	// Redis restarts this long after a loss of its data, and a process this long after a crash.
+	// stressRestart is the time from a loss of Redis's data, or from a crash of a process, to the restart.
 	stressRestart = 100 * time.Millisecond
 )
 
-// often gives the assumed time between two faults of a kind. A plan relates the tokens that a fault costs to
-// the tokens admitted in that time.
+// often has the assumed time between two faults of a kind. A plan divides the tokens that a fault costs by
+// the tokens admitted between two faults.
 var often = map[string]struct {
 	every time.Duration
 	words string
@@ -57,7 +57,7 @@ var often = map[string]struct {
 	StressLostBucket: {time.Hour, "once an hour"},
 }
 
-// stressed returns s under a stress, and a description for people. s has its defaults, and does not change.
+// stressed returns a copy of s under a stress, and a description for users. s must have its defaults.
 func stressed(s sim.Scenario, name string) (harder sim.Scenario, description string) {
 	switch name {
 	case StressSkew:
@@ -100,8 +100,8 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 	return harder, fmt.Sprintf("%d processes instead of %d", processesOf(harder), processesOf(s))
 }
 
-// loaded returns s with rates scaled so that the demand for the most popular key is load times its limit. s
-// has its defaults. ok is false where answers or a trace decide the load.
+// loaded returns s with rates scaled so that the demand for the most popular key is load times the key's
+// limit. s must have its defaults. ok is false if answers or a trace decide the load.
 func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 	times := load / s.Load()
 	ok = times > 0
@@ -129,9 +129,9 @@ func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 
 func multiply[T ~float64](x *T, times float64) { *x *= T(times) }
 
-// grown returns s with times as many processes, under the same load.
+// grown returns s with times as many processes under the same load.
 func grown(s sim.Scenario, times float64) sim.Scenario {
-	// In a closed loop each process has clients of its own. All other loads are shared by the processes.
+	// In a closed loop, each process has clients of its own. All processes share any other load.
 	fewer := func(w *sim.Workload) {
 		if w.Kind == sim.Closed {
 			w.Clients = max(1, int(math.Round(float64(w.Clients)/times)))
@@ -192,8 +192,8 @@ func withFault(s sim.Scenario, f sim.RedisFault) sim.Scenario {
 	return s
 }
 
-// crash kills a tenth of g's processes, at least one, and starts them again unless the group scales
-// meanwhile. It returns the number of killed processes.
+// crash kills a tenth of g's processes, at least one, and starts them again unless the group scales before
+// the restart. crash returns the number of killed processes.
 func crash(g *sim.Group, at time.Duration) (killed int) {
 	count, next := g.Count, 0
 	for next < len(g.Scale) && g.Scale[next].At <= at {
@@ -208,8 +208,8 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 	return killed
 }
 
-// burden spreads the cost of t's one fault over the time between two faults, and corrects t's report. calm
-// has the figures without a fault. part is the addition to the ratio of false rejects.
+// burden spreads the cost of the one fault in t over the time between two faults, and corrects the report of
+// t. calm has the figures without a fault. part is the increase of the ratio of false rejects.
 func burden(t *trial, calm *sim.Figures, every time.Duration) (part float64) {
 	f := &t.report.Figures
 	counted := t.scenario.Duration - t.scenario.Warmup

@@ -1,15 +1,15 @@
-// Package search asks many simulations one question.
+// Package search answers a question with many simulations.
 //
 //   - Threshold: does a report meet FIGURE OP NUMBER?
-//   - Lab.Sweep: how do the figures change over a grid of parameters? Each Axis is one parameter.
-//   - Lab.Plan: which lease policy makes the fewest calls of Redis and meets a user's targets?
+//   - Lab.Sweep: how do the figures change over a grid of parameters? An Axis is one parameter.
+//   - Lab.Plan: which lease policy makes the fewest calls to Redis and meets a user's targets?
 //
-// All simulations of one question run on the same seeds, so that two scenarios differ by their parameters and
-// not by luck. The answers are the same on every machine: requests bound the work. Package view shows the
-// answers.
+// All simulations for one question use the same seeds, so that two scenarios differ by their parameters and
+// not by luck. The answers are the same on every machine, because limits on requests, and not on time, bound
+// the work. Package view shows the answers.
 //
-// plan.go makes a plan. policy.go lists the policies to try, rank.go compares them, stress.go makes harder
-// worlds.
+// plan.go makes a plan. policy.go lists the policies to try, rank.go compares policies, and stress.go makes
+// harder worlds.
 package search
 
 import (
@@ -25,49 +25,50 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// ErrGrid is wrapped by every error about axes that do not make a grid.
+// ErrGrid is wrapped by every error about axes that make no valid grid.
 var ErrGrid = errors.New("search: invalid grid")
 
-// SweepVersion is the version of SweepReport's JSON. It rises when a key changes its meaning or is removed.
+// SweepVersion is the version of a SweepReport's JSON, and rises when a key changes its meaning or is
+// removed.
 const SweepVersion = 1
 
-// SweepReport is the answer of a sweep. Its JSON keys are part of the command's interface. Except for
-// Machine, the same scenario, axes and seed give the same report on every machine.
+// SweepReport is the answer of a sweep. The JSON keys of a SweepReport are part of the command's interface.
+// Except for Machine, the same scenario, axes and seed give the same SweepReport on every machine.
 type SweepReport struct {
 	SchemaVersion int `json:"schema_version"`
 	Asked
 	Axes []Axis `json:"axes"`
-	// Points has every combination of values. The first axis varies slowest. Differences are from the first
-	// point, the base.
+	// Points has every combination of values. The first axis varies slowest. Differences compare each point
+	// with the first point, the base.
 	Points []Point `json:"points"`
-	// Finished counts points with figures, Invalid those that cannot run. An interrupt left out the rest.
+	// Finished counts points with figures, and Invalid points that cannot run. Other points were interrupted.
 	Finished int         `json:"finished"`
 	Invalid  int         `json:"invalid"`
 	Machine  sim.Machine `json:"machine"`
 }
 
-// Point describes the scenario with one value for each axis.
+// Point is the scenario with one value for each axis, and its figures.
 type Point struct {
-	Values       []string `json:"values"` // in the order of the axes
+	Values       []string `json:"values"` // values in the order of the axes
 	ScenarioHash string   `json:"scenario_hash"`
-	// TargetInForce is how long leases last: the limits or the budget of calls may change policy.target.
+	// TargetInForce is the length of leases: the limits or the budget of calls may change policy.target.
 	TargetInForce string `json:"target_in_force,omitempty"`
-	// Invalid says why the scenario cannot run with these values.
+	// Invalid is the reason why the scenario cannot run with these values.
 	Invalid string `json:"invalid,omitempty"`
-	// Front marks a point that keeps the bound and that no other such point beats. To beat is to be certainly
-	// better in false_reject_ratio or calls_per_s, and certainly worse in neither.
+	// Front marks a point that no other point beats; both must keep the bound. A point beats another if it is
+	// certainly better in false_reject_ratio or calls_per_s, and certainly worse in neither.
 	Front   bool         `json:"front"`
-	Figures *sim.Figures `json:"figures,omitempty"` // nil if it did not run
-	// Rivals has the other algorithms that the scenario names, in its order.
+	Figures *sim.Figures `json:"figures,omitempty"` // nil if the point did not run
+	// Rivals has the reports of the scenario's rivals, in the scenario's order.
 	Rivals []sim.RivalReport `json:"rivals,omitempty"`
-	// Saturated marks a point at which Redis could not keep up. Its figures say little about the policy.
+	// Saturated marks a point at which Redis was overloaded, whose figures show little about the policy.
 	Saturated bool `json:"saturated,omitempty"`
-	// Differences has the differences from the base by the figure's JSON key. It is nil if this point or the
-	// base has no figures.
+	// Differences has the differences from the base by the figure's JSON key. Differences is nil if this
+	// point or the base has no figures.
 	Differences map[string]sim.Difference `json:"differences,omitempty"`
 }
 
-// Label names a point by its values: "policy.target=10ms clock.offset=0".
+// Label names a point by its values, as in "policy.target=10ms clock.offset=0".
 func (r *SweepReport) Label(p *Point) string {
 	parts := make([]string, len(p.Values))
 	for k, v := range p.Values {
@@ -76,9 +77,9 @@ func (r *SweepReport) Label(p *Point) string {
 	return strings.Join(parts, " ")
 }
 
-// Sweep runs s with every combination of the axes' values. Before anything runs, a value that its field does
-// not take or a grid that is too large is an error. When ctx ends, the report has the finished points, and
-// the error wraps sim.ErrInterrupted.
+// Sweep runs s with every combination of the axes' values. Before any run, Sweep returns an error for a value
+// that a field does not accept, or for a grid that is too large. When ctx ends, the report has the finished
+// points, and the error wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
 	trials, err := grid(s, axes)
 	if err != nil {
@@ -108,7 +109,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 	return r, err
 }
 
-// compare fills in the differences from the base, and marks the front.
+// compare computes the differences from the base, and marks the front.
 func (r *SweepReport) compare() {
 	base, rows := r.Points[0].Figures, make([]*sim.Figures, len(r.Points))
 	for i := range r.Points {
@@ -131,7 +132,7 @@ func (r *SweepReport) compare() {
 	}
 }
 
-// Certain reports whether the sweep has a front and intervals. One replication gives neither.
+// Certain reports whether the sweep has a front and intervals, for which a single replication is not enough.
 func (r *SweepReport) Certain() bool { return r.Reps > 1 }
 
 // grid returns s with every combination of the axes' values.
@@ -145,7 +146,7 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 			return nil, fmt.Errorf("%w: %s varies twice", ErrGrid, a.Path)
 		}
 		counts[i] = strconv.Itoa(len(a.Values))
-		size = min(size*len(a.Values), pointsMax+1) // it must not wrap around
+		size = min(size*len(a.Values), pointsMax+1) // min keeps the product from wrapping around
 	}
 	if size > pointsMax {
 		return nil, fmt.Errorf("%w: %s points, must be at most %d",
@@ -168,5 +169,5 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	return points, nil
 }
 
-// whyInvalid returns the reason why s cannot run, in one line. It is empty for a valid scenario.
+// whyInvalid returns the reason why s cannot run, in one line, or "" for a valid scenario.
 func whyInvalid(s sim.Scenario) string { return violation.Line(s.Validate()) }

@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	// ErrThreshold is wrapped by every error about a threshold that cannot be used.
+	// ErrThreshold is wrapped by every error about an invalid threshold.
 	ErrThreshold = errors.New("search: invalid threshold")
-	// ErrNotMet is wrapped by the error of Threshold.Check about a report that does not meet it.
+	// ErrNotMet is wrapped by the error of Threshold.Check for a report that does not meet the threshold.
 	ErrNotMet = errors.New("search: threshold does not hold")
 )
 
@@ -26,16 +26,16 @@ var (
 //	bound_exceeded_by.worst == 0
 //	false_reject_ratio < 0.5%
 //
-// FIGURE is a JSON key. Alone it means the figure's whole interval or range, and the threshold holds only if
-// it holds for every value there: "false_reject_ratio < 0.5%" bounds the upper end. FIGURE.mean, .low, .high
-// or .worst is that one number. OP is one of < <= > >= == !=.
+// FIGURE is a JSON key. FIGURE alone means the figure's whole interval or range: "false_reject_ratio < 0.5%"
+// holds only if every value in the interval is below 0.5 %. FIGURE.mean, .low, .high or .worst is a single
+// number. OP is one of < <= > >= == !=.
 type Threshold struct {
 	Figure string  `json:"figure"`
-	Part   string  `json:"part,omitempty"` // none for the whole interval
+	Part   string  `json:"part,omitempty"` // empty for the whole interval
 	Op     string  `json:"op"`
 	Bound  float64 `json:"bound"`
 
-	text string // as it was parsed
+	text string // the parsed text
 }
 
 // AtMost returns the threshold "figure <= bound".
@@ -57,8 +57,8 @@ var (
 	}
 )
 
-// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a figure that is a ratio
-// the % is required, unless NUMBER is 0.
+// ParseThreshold parses "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a ratio, the % is
+// required unless NUMBER is 0.
 func ParseThreshold(text string) (Threshold, error) {
 	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
@@ -90,7 +90,7 @@ func ParseThreshold(text string) (Threshold, error) {
 	return t, nil
 }
 
-// name returns the figure with its part, as in the threshold's text.
+// name returns the figure's name with its part, as in the threshold's text.
 func (t Threshold) name() string {
 	if t.Part != "" {
 		return t.Figure + "." + t.Part
@@ -98,7 +98,7 @@ func (t Threshold) name() string {
 	return t.Figure
 }
 
-// String returns the text that ParseThreshold reads.
+// String returns a text that ParseThreshold can parse.
 func (t Threshold) String() string {
 	bound := decimal(t.Bound)
 	if report.IsPart(t.Figure) {
@@ -119,8 +119,8 @@ func (t Threshold) interval(report *sim.Report) (low, high float64) {
 	return x, x
 }
 
-// Failure describes a figure that misses the threshold. It is empty if the report meets the threshold. A NaN
-// meets no threshold.
+// Failure describes a figure that misses the threshold, or returns "" if the report meets the threshold. A
+// NaN meets no threshold.
 func (t Threshold) Failure(report *sim.Report) string {
 	low, high := t.interval(report)
 	switch {
@@ -142,8 +142,7 @@ func (t Threshold) value6(x float64) string {
 	return fmt.Sprintf("%.6g", x)
 }
 
-// Check returns nil if the report meets the threshold. Otherwise the error wraps ErrNotMet and names the
-// figure.
+// Check returns nil if the report meets the threshold, else an error that wraps ErrNotMet, with the figure.
 func (t Threshold) Check(report *sim.Report) error {
 	if failure := t.Failure(report); failure != "" {
 		return fmt.Errorf("%w: %s: %s", ErrNotMet, t, failure)

@@ -9,10 +9,10 @@ import (
 	html "html/template"
 )
 
-// Chart is lines over numbers or over names, as charts.js draws it.
+// Chart is a set of lines over numbers or over names, which charts.js draws.
 type Chart struct {
 	Title string `json:"title"` // the question that the chart answers
-	Note  string `json:"-"`     // stands below it
+	Note  string `json:"-"`     // text below the chart
 	X     Axis   `json:"x"`
 	Y     Axis   `json:"y"`
 	Lines []Line `json:"lines"`
@@ -22,8 +22,8 @@ type Chart struct {
 type Axis struct {
 	Label    string   `json:"label,omitempty"`
 	Unit     string   `json:"unit,omitempty"`
-	Names    []string `json:"names,omitempty"` // nil where the axis has numbers
-	At       Points   `json:"at,omitempty"`    // the places of Names
+	Names    []string `json:"names,omitempty"` // names of the points; nil for an axis of numbers
+	At       Points   `json:"at,omitempty"`    // position of each name
 	FromZero bool     `json:"fromZero,omitempty"`
 }
 
@@ -31,17 +31,17 @@ type Axis struct {
 type Line struct {
 	Name   string `json:"name"`
 	X      Points `json:"x"`
-	Y      Points `json:"y"` // as long as X
+	Y      Points `json:"y"` // has the same length as X
 	Low    Points `json:"low,omitempty"`
-	High   Points `json:"high,omitempty"` // the ends of a band around the line, as long as it; nil for none
-	Series int    `json:"series"`         // its colour, from 0; Grey for what others are compared with
+	High   Points `json:"high,omitempty"` // Low and High bound a band around the line; nil for none
+	Series int    `json:"series"`         // number of the colour, from 0; Grey for a line of comparison
 	Mark   Mark   `json:"mark,omitempty"`
 }
 
-// Points are numbers. Those that are not finite are null in JSON.
+// Points are the coordinates of a line. A coordinate that is not finite is null in JSON.
 type Points []float64
 
-// MarshalJSON writes an array.
+// MarshalJSON writes the points as an array.
 func (p Points) MarshalJSON() ([]byte, error) {
 	all := make([]*float64, len(p))
 	for i := range p {
@@ -52,22 +52,22 @@ func (p Points) MarshalJSON() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// add appends a point.
+// add appends a point to the line.
 func (l *Line) add(x, y float64) { l.X, l.Y = append(l.X, x), append(l.Y, y) }
 
-// Grey is the Series of a line that others are compared with.
+// Grey is the Series of a line with which other lines are compared.
 const Grey = -1
 
-// Mark is how a line is drawn.
+// Mark is the style of a line.
 type Mark string
 
-// The marks.
+// These constants are the styles of lines.
 const (
 	Dotted Mark = "dotted" // solid, with a dot at each point
 	Dashed Mark = "dashed"
 )
 
-// JSON is the description that charts.js draws.
+// JSON returns the description of c that charts.js draws.
 func (c Chart) JSON() (string, error) {
 	text, err := json.Marshal(c)
 	return string(text), err
@@ -85,29 +85,28 @@ var (
 
 	pageStyle  = html.CSS(libraryStyle + "\n" + ownStyle)
 	pageScript = html.JS(bytes.Map(printable, []byte(library+ownScript)))
-	// pagePolicy lets a browser run and apply these two, and load nothing.
+	// pagePolicy lets a browser run pageScript and apply pageStyle, and load no file.
 	pagePolicy = "default-src 'none'; script-src " + digest(string(pageScript)) + "; style-src " +
 		digest(string(pageStyle))
 )
 
-// Style returns the style of pages with charts.
+// Style returns the style sheet of pages with charts.
 func Style() string { return string(pageStyle) }
 
 // Script returns the script that draws charts: it defines drawChart.
 func Script() string { return string(pageScript) }
 
-// digest names an inline script or style in a policy.
+// digest returns the hash of an inline script or style for a content security policy.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// flatPart is the part of its largest value by which a line may change and still be flat. A line is flat
-// too if it stays within its widest band.
+// flatPart is the fraction of a line's largest value by which a flat line may change. A line is also flat if
+// it stays within its widest band.
 const flatPart = 1.0 / 50
 
-// throughout says between which numbers a flat line or map stays, with the digits that tell them apart, three
-// to five.
+// throughout returns a sentence with the range of a flat line or map, in three to five digits.
 func throughout(low, high float64) string {
 	digits := max(0, 2-exponent(high), min(1-exponent(high-low), 4-exponent(high)))
 	from, to := decimal(low, 0, digits), decimal(high, 0, digits)

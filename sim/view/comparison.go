@@ -8,7 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Comparison shows the report of a run beside those of its rivals. Its JSON is that of Run.
+// Comparison shows the report of a run beside the reports of its rivals. The JSON of Comparison equals the
+// JSON of Run.
 func Comparison(r Result) Document {
 	d := r.document()
 	d.Title += ": " + Own + " and its rivals"
@@ -70,7 +71,7 @@ func (r Result) rivals(d *Document) {
 	d.Sections = append(d.Sections, Section{Title: "The algorithms", Shown: InFull, Table: &about})
 }
 
-// subject names the rivals that call Redis over the network for each request.
+// subject returns a sentence about the rivals that call Redis over the network for each request.
 func (r Result) subject() (text string) {
 	some := func(holds func(sim.RivalReport) bool) bool { return slices.ContainsFunc(r.Report.Rivals, holds) }
 	if some(func(a sim.RivalReport) bool { return a.Remote }) {

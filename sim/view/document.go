@@ -1,7 +1,6 @@
-// Package view writes the results of the simulator: as aligned text, as JSON, or as one self-contained
-// HTML page with charts. Run, Comparison, Sweep and Plan make a Document, and
-// Document.Write writes it. Equal documents give equal bytes. Any goroutine may use everything here, as
-// long as the values that it was given do not change.
+// Package view writes the results of the simulator: as aligned text, as JSON, or as one self-contained HTML
+// page with charts. Run, Comparison, Sweep and Plan make a Document. Document.Write writes the Document.
+// Equal documents give equal bytes. Any goroutine may use a Document while the values in it do not change.
 package view
 
 import (
@@ -22,34 +21,34 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// The formats of a document.
+// These constants are the formats of a document.
 const (
 	FormatTable = "table"
 	FormatJSON  = "json"
 	FormatHTML  = "html"
 )
 
-// Formats lists all formats.
+// Formats lists the formats of a document.
 var Formats = []string{FormatTable, FormatJSON, FormatHTML}
 
-// Document is a report in parts that Write formats.
+// Document is a report in sections that Write formats.
 type Document struct {
 	Title    string
 	Subtitle string
 	Verdicts []Verdict
-	Headline []Fact // the five figures that most readers look at first
+	Headline []Fact // the five figures that most readers read first
 	Facts    []Fact // facts that identify the run: seed, hash, replications
 	Sections []Section
-	Scenario string      // the scenario's file, on pages
-	Command  string      // the command line that repeats it, on pages
-	Machine  sim.Machine // facts of this machine, at the end
-	Data     any         // the value that JSON shows
+	Scenario string      // the scenario's file, only on pages
+	Command  string      // the command line that repeats the run, only on pages
+	Machine  sim.Machine // facts about the machine, at the end
+	Data     any         // the value that Write encodes as JSON
 }
 
 // Fact is a name and its value.
 type Fact struct{ Name, Value string }
 
-// Verdict is a finding in plain words.
+// Verdict is a finding in plain words, with a Mood.
 type Verdict struct {
 	Mood Mood
 	Text string
@@ -58,18 +57,17 @@ type Verdict struct {
 // Mood tells whether a finding is good, bad or neither.
 type Mood string
 
-// The moods.
+// These constants are the moods of a finding.
 const (
 	Neutral Mood = "neutral"
 	Good    Mood = "good"
 	Bad     Mood = "bad"
 )
 
-// Section is a part of a document. Each field may be empty. A section without a table and code is not in the
-// text.
+// Section is a section of a document. The text format omits a section without a table and code.
 type Section struct {
 	Title  string
-	Text   []string // paragraphs
+	Text   []string // paragraphs of the section
 	Charts []Chart
 	Table  *Table
 	Code   string
@@ -79,7 +77,7 @@ type Section struct {
 // Shown selects the formats that show a section.
 type Shown int
 
-// By default all formats show a section.
+// These constants are the values of Shown.
 const (
 	Always  Shown = iota
 	InBrief       // in a text only
@@ -90,7 +88,7 @@ func (d Document) without(shown Shown) []Section {
 	return slices.DeleteFunc(slices.Clone(d.Sections), func(s Section) bool { return s.Shown == shown })
 }
 
-// answer returns a Document with the parts that a sweep and a plan share.
+// answer returns a Document with the content that a sweep and a plan share.
 func answer(a search.Asked, m sim.Machine, data any, text, command string) Document {
 	return Document{
 		Title: cmp.Or(a.Scenario, unnamed),
@@ -110,7 +108,7 @@ func (d *Document) say(mood Mood, format string, args ...any) {
 	d.Verdicts = append(d.Verdicts, Verdict{mood, fmt.Sprintf(format, args...)})
 }
 
-// both adds a section with a table of means for the text, and one of intervals for the other formats.
+// both adds two sections: a table of means for the text, and a table of intervals for other formats.
 func (d *Document) both(title string, table func(write func(key string, f sim.Figure) string) Table,
 	text ...string) {
 	brief, full := table(Mean), table(Figure)
@@ -136,8 +134,8 @@ var (
 		"units": units}).Parse(pageSource))
 )
 
-// Write writes the document in one of Formats. A page makes a browser load nothing, and its policy forbids
-// it. Everything in a page but its style and its script is escaped text.
+// Write writes the document in one of Formats. A page makes a browser load no file, and the page's policy
+// forbids loading. Everything in a page except its style and its script is escaped text.
 func (d Document) Write(w io.Writer, format string) error {
 	m := d.Machine
 	shown := struct {
@@ -157,7 +155,7 @@ func (d Document) Write(w io.Writer, format string) error {
 	switch format {
 	case FormatTable:
 		return textTemplate.Execute(w, shown)
-	case FormatJSON: // without NaN and the infinities, which JSON does not have
+	case FormatJSON: // JSON has no NaN and no infinities
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
@@ -173,7 +171,7 @@ func (d Document) Write(w io.Writer, format string) error {
 	return fmt.Errorf("view: there is no format %q", format)
 }
 
-// factLine returns facts as lines of text. No fact is broken over two lines.
+// factLine returns facts as lines of text, without a line break inside a fact.
 func factLine(facts []Fact) string {
 	words := make([]string, len(facts))
 	for i, f := range facts {
@@ -182,8 +180,8 @@ func factLine(facts []Fact) string {
 	return strings.ReplaceAll(Wrap(strings.Join(words, ", "), lineMax), noBreak, " ")
 }
 
-// numeric formats a number for a cell of a page. A number and its unit stay on one line. Its interval or
-// range is smaller and may stand on the next line.
+// numeric formats a number for a cell of a page. A number and its unit stay on one line. The number's
+// interval or range is smaller and may stand on the next line.
 func numeric(text string) html.HTML {
 	at := strings.LastIndexAny(text, "(±")
 	if at < 1 {
@@ -202,7 +200,7 @@ func numeric(text string) html.HTML {
 // units keeps percent signs on the line of their numbers.
 func units(text string) string { return strings.ReplaceAll(text, inPercent, together(inPercent)) }
 
-// draw adds a chart to the section. If all lines are flat, it adds a sentence with the answer instead.
+// draw adds a chart to the section. If all lines are flat, draw adds a sentence with the answer instead.
 func (s *Section) draw(c Chart) {
 	low, high, noise := math.Inf(1), math.Inf(-1), 0.0
 	for _, line := range c.Lines {

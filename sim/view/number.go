@@ -16,8 +16,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// Number formats x for people: at most five significant digits but all of its whole part, commas between
-// thousands, no trailing zeros. Numbers below 0.0001 are in scientific notation. NaN is "–".
+// Number formats x for users: with at most five significant digits but all digits of its whole part, commas
+// between thousands, and no trailing zeros. Numbers below 0.0001 are in scientific notation. NaN is "–".
 func Number(x float64) string {
 	switch {
 	case math.IsNaN(x):
@@ -49,7 +49,7 @@ func Count[N int | int64 | float64](n N, thing string) string {
 	return things(Number(float64(n)), thing)
 }
 
-// things is Count for a formatted number. "1" takes the singular.
+// things returns a formatted number with the singular or plural of thing. "1" takes the singular.
 func things(number, thing string) string {
 	plural := thing + either(strings.HasSuffix(thing, "s"), "es", "s")
 	return number + " " + either(number == "1", thing, plural)
@@ -59,17 +59,17 @@ func things(number, thing string) string {
 func Percent(x float64) string { return Number(100*x) + inPercent }
 
 // interval formats the mean and the half width of a figure's confidence interval. The half width has two
-// significant digits, and the mean as many decimals. Without a width it is Number of the mean. A figure that
-// has a range instead shows both ends: "3 (0..7)".
+// significant digits, and the mean as many decimals as the half width. For a half width of 0, interval
+// returns Number of the mean. For a figure with a range, interval shows both ends instead: "3 (0..7)".
 func interval(f sim.Figure, scale float64) string {
 	mean, low, high := scale*f.Mean, scale*f.Low, scale*f.High
 	half := max(high-mean, mean-low)
 	if f.Range && low < high {
-		// Nearly equal ends would need many digits.
+		// Nearly equal ends would need many digits, so at most four digits of the mean are shown.
 		_, round := known(max(half, math.Pow10(exponent(mean)-3)))
 		return round(mean) + " (" + round(low) + ".." + round(high) + ")"
 	}
-	const rounding = 1e-12 // a smaller part of the mean is a rounding error of the sum
+	const rounding = 1e-12 // a smaller fraction of the mean is a rounding error of the sum
 	if !(half > rounding*math.Abs(mean)) || math.IsInf(half, 0) {
 		return Number(mean)
 	}
@@ -80,7 +80,7 @@ func interval(f sim.Figure, scale float64) string {
 	return round(mean) + " ± " + round(half)
 }
 
-// known rounds x to the decimals of the first two digits of the half width.
+// known returns the decimals of the first two digits of half, and a function that rounds to these decimals.
 func known(half float64) (decimals int, round func(float64) string) {
 	decimals = 1 - exponent(half)
 	return decimals, func(x float64) string {
@@ -92,8 +92,8 @@ func known(half float64) (decimals int, round func(float64) string) {
 	}
 }
 
-// Mean formats the mean of the figure with that JSON key, with its unit. Its interval or range decides the
-// number of digits.
+// Mean formats the mean of the figure with that JSON key, with its unit. The figure's interval or range
+// decides the number of digits.
 func Mean(key string, f sim.Figure) string {
 	text := Figure(key, f)
 	unit := about[key].unit
@@ -101,7 +101,7 @@ func Mean(key string, f sim.Figure) string {
 	return text + unit
 }
 
-// Shortly formats d with about three digits.
+// Shortly formats d with about three significant digits.
 func Shortly(d time.Duration) string {
 	for unit := time.Nanosecond; unit < time.Minute; unit *= 10 {
 		if d < 1000*unit {
@@ -111,9 +111,9 @@ func Shortly(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// The units of figures. A figure without a unit is a number of tokens, a number per second, or an index.
+// Figures have these units, or are numbers of tokens, numbers per second, or indices without a unit.
 const (
-	inPercent = " %" // of a ratio
+	inPercent = " %" // unit of a ratio
 	inMillis  = " ms"
 )
 
@@ -151,7 +151,7 @@ const ofCentral = ", as a share of the admissions of " + centralText
 // column returns the name of a figure in the head of a table.
 func column(key string) string { return cmp.Or(about[key].column, key) }
 
-// glossary explains columns.
+// glossary returns an explanation of columns.
 func glossary(keys ...string) string {
 	lines := make([]string, len(keys))
 	for i, key := range keys {
@@ -162,18 +162,17 @@ func glossary(keys ...string) string {
 	return strings.Join(lines, " ")
 }
 
-// Bases names the base of each figure that is a ratio.
+// Bases explains the base of each figure that is a ratio.
 const Bases = "A reject is wrong if one central bucket would have admitted the request. Fair shares are " +
 	"max-min shares of the admissions of the algorithm itself, for the most popular key."
 
-// About describes the figure with that JSON key in a few words; "" for a key that no figure has.
+// About describes the figure with that JSON key in a few words, or returns "" for an unknown key.
 func About(key string) string { return about[key].text }
 
 // Value formats a value of the figure with that JSON key, with its unit.
 func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x, Low: x, High: x}) }
 
-// rough formats a value as Value does, with three decimals, or with two significant digits if these come
-// later.
+// rough formats a value as Value does, with three decimals, or with more if two significant digits need more.
 func rough(key string, x float64) string {
 	x *= scaleOf(key)
 	if !finite(x) {
@@ -187,11 +186,10 @@ func Figure(key string, f sim.Figure) string {
 	return interval(f, scaleOf(key)) + about[key].unit
 }
 
-// scaleOf returns the factor between a figure and its shown value: 100 for a ratio, which is shown in
-// percent.
+// scaleOf returns the factor from a figure to its shown value: 100 for a ratio, which is shown in percent.
 func scaleOf(key string) float64 { return either(about[key].unit == inPercent, 100.0, 1) }
 
-const noBreak = "\u00a0" // a blank that never ends a line
+const noBreak = "\u00a0" // noBreak is a blank at which no line breaks
 
 func together(text string) string { return strings.ReplaceAll(text, " ", noBreak) }
 
@@ -218,10 +216,10 @@ const (
 	unnamed     = "unnamed scenario"
 )
 
-// Own is the name of the leases among algorithms.
+// Own is the name of the leases in comparisons with rivals.
 const Own = "yuzhi"
 
-// limits reports whether one central bucket denied anything. If not, a run shows nothing about rejects.
+// limits reports whether one central bucket denied any request. Without denials, a run has no rejects.
 func limits(f *sim.Figures) bool { return f.CentralAdmitted.Mean < f.Offered.Mean*(1-1e-6) }
 
 // withAll appends the names of more that names lacks.

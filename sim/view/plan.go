@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Plan shows a plan for a scenario. The scenario's text and the command line stand at the end. Its JSON is
-// the plan.
+// Plan shows a plan for a scenario. The scenario's text and the command line stand at the end. The document's
+// JSON is the plan.
 func Plan(p search.Plan, text, command string) Document {
 	goals := make([]string, len(p.Targets))
 	for i, t := range p.Targets {
@@ -51,29 +51,29 @@ func Plan(p search.Plan, text, command string) Document {
 
 type planView struct{ *search.Plan }
 
-// goalText words a target: "false_reject_ratio at most 0.5 %".
+// goalText describes a target in words: "false_reject_ratio at most 0.5 %".
 func goalText(t search.Threshold) string {
 	at := either(t.Op == ">=", "at least", "at most")
 	return fmt.Sprintf("%s %s %s", t.Figure, at, Value(t.Figure, t.Bound))
 }
 
-// policyText words a policy in one line, with its overcommit if there is one.
+// policyText describes a policy in one line, with its overcommit if it has one.
 func policyText(p search.Policy) string {
 	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(float64(p.Overcommit)), "")
 	calls := either(p.CallsPerSecond > 0, ", calls_per_second "+Number(float64(p.CallsPerSecond)), "")
 	return fmt.Sprintf("target %s, ttl %s%s%s", targetText(p), ttlText(p), overcommit, calls)
 }
 
-// ttlText words a TTL. It marks a default TTL, with which leases of a large fleet are longer.
+// ttlText returns the text of a TTL, and marks a default TTL, with which leases of a large fleet are longer.
 func ttlText(p search.Policy) string { return p.TTL + either(p.DefaultTTL, " (default)", "") }
 
-// targetText words a target, with the target in force where that differs.
+// targetText returns the text of a target, with the target in force if it differs.
 func targetText(p search.Policy) string {
 	text := p.Target + either(p.DefaultTarget, " (default)", "")
 	return text + either(p.TargetInForce != "", " (in force "+p.TargetInForce+")", "")
 }
 
-// chosen adds the figures of the chosen policy, in the given world and under stress.
+// chosen adds the figures of the chosen policy, without and with stress.
 func (v planView) chosen(d *Document) {
 	confirmed := fmt.Sprintf("Confirmed on %s of %s s, of which the last %s s count, with seed %d, which the "+
 		"search did not use.", Count(v.Chosen.Reps, "replication"), Number(v.Chosen.DurationS),
@@ -122,8 +122,7 @@ func (v planView) chosen(d *Document) {
 	}
 }
 
-// overLoad adds the calls and rejects of the chosen policy over the load, with the scenario's own load among
-// them.
+// overLoad returns a section with the calls and rejects of the chosen policy, at several loads.
 func (v planView) overLoad() Section {
 	rows := []search.Stress{{Load: v.Load, Grade: v.Chosen.Grade, Description: "the scenario's"}}
 	for _, s := range v.Stress {
@@ -162,21 +161,21 @@ func (v planView) overLoad() Section {
 	return s
 }
 
-// judged words in one word whether the targets hold.
+// judged returns one word that tells whether the targets hold.
 func judged(g search.Grade) string { return either(g.Undecided, "undecided", holds(g.Meets)) }
 
 func targetTable(margins []search.Margin) Table {
 	t := Table{Columns: []string{"target", ">pessimistic", ">margin", ""}}
 	for _, m := range margins {
-		margin := Percent(math.Round(m.Margin*100) / 100) // without decimals
+		margin := Percent(math.Round(m.Margin*100) / 100) // whole percent
 		margin = either(absolute(m), "", margin)
 		t.Add(goalText(m.Threshold), seen(m), margin, holds(m.Meets))
 	}
 	return t
 }
 
-// seen formats a pessimistic end with two digits, as its third is not reliable, and with more only where it
-// would look equal to the target.
+// seen formats a pessimistic end with two digits, because the third digit is not reliable, or with more
+// digits if the end would look equal to the target.
 func seen(m search.Margin) string {
 	if text := rough(m.Figure, m.Value); m.Meets || text != rough(m.Figure, m.Bound) {
 		return text
@@ -186,7 +185,7 @@ func seen(m search.Margin) string {
 
 func holds(meets bool) string { return either(meets, "holds", "missed") }
 
-// named returns the figures in the tables of a plan: calls, the targets' figures, and the usual ones.
+// named returns the figures in a plan's tables: calls, the targets' figures, and the usual figures.
 func (v planView) named() []string {
 	names := []string{"calls_per_s"}
 	for _, t := range v.Targets {
@@ -195,8 +194,8 @@ func (v planView) named() []string {
 	return withAll(names, "false_reject_ratio", "admitted_vs_central")
 }
 
-// tradeOffs returns a table of the named figures without the bound: either all policies keep it, or no target
-// asks.
+// tradeOffs returns a table of the named figures. The table has no column for the bound: either all policies
+// keep the bound, or the bound is no target.
 func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 	names := slices.DeleteFunc(v.named(), func(name string) bool { return name == search.BoundFigure })
 	t := Table{Keys: 2}

@@ -73,7 +73,7 @@ func (v planView) judge(d *Document) {
 	}
 }
 
-// savings advises another algorithm where leases save few calls.
+// savings advises the user to choose another algorithm if leases save few calls.
 func (v planView) savings(d *Document) {
 	r, calls := v.RequestsPerS, v.Chosen.Figures.CallsPerS.Mean
 	each := things(Number(r), "call") + " per second"
@@ -89,14 +89,13 @@ func (v planView) savings(d *Document) {
 	}
 }
 
-// A load below loadLow never meets a limit, and one above loadHigh is an attack or a mistake.
+// A load below loadLow never reaches a limit, and a load above loadHigh is an attack or a mistake.
 const loadLow, loadHigh = 0.05, 20
 
-// absolute reports whether the target tolerates nothing, so that a margin has no base.
+// absolute reports whether the target tolerates nothing, so that a margin is no fraction of the tolerance.
 func absolute(m search.Margin) bool { return m.Bound == 0 || m.Op == ">=" && m.Bound == 1 }
 
-// excess adds the excess above the bound where the bound is no target: in the scenario, and under the worst
-// stress.
+// excess adds the excess above the bound, of the scenario and of the worst stress, if the bound is no target.
 func (v planView) excess(d *Document) {
 	over := func(f *sim.Figures) float64 { return f.BoundExceededBy.Worst }
 	var by []string
@@ -120,7 +119,7 @@ func (v planView) excess(d *Document) {
 	}
 }
 
-// meansMeet reports whether the means of a candidate meet all targets.
+// meansMeet reports whether the mean figures of a candidate meet all targets.
 func (v planView) meansMeet(c *search.Candidate) bool {
 	return !slices.ContainsFunc(v.Targets, func(t search.Threshold) bool {
 		t.Part = cmp.Or(t.Part, "mean")
@@ -130,7 +129,7 @@ func (v planView) meansMeet(c *search.Candidate) bool {
 
 func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 
-// needs warns of calls that keep a shard of Redis too busy.
+// needs warns if lease calls keep a shard of Redis too busy.
 func (v planView) needs(d *Document) {
 	if cpu, most := v.Chosen.Figures.RedisCPU.High, Percent(search.BusyMost); cpu > search.BusyMost {
 		d.say(Bad, "The busiest shard of Redis spends up to %.2g cores on them. That is too much (above %s): try more "+

@@ -12,18 +12,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Result is the report of one run, with the texts that a Document shows beside it.
+// Result is the report of a run, with the texts that a Document shows beside the report.
 type Result struct {
 	Scenario   sim.Scenario // the simulated scenario
-	Text       string       // of the scenario's file
+	Text       string       // text of the scenario's file
 	Report     sim.Report
-	Command    string // the command line that repeats it
+	Command    string // the command line that repeats the run
 	Thresholds []search.Threshold
-	// Describe returns a line about an algorithm. It may be nil.
+	// Describe returns a line about a rival algorithm. Describe may be nil.
 	Describe func(algorithm string) string
 }
 
-// bound words the bound that the audit checked.
+// bound describes the bound that the audit checked.
 func (r Result) bound() string {
 	limits := r.Scenario.Limits
 	windows, buckets := slices.ContainsFunc(limits, lease.Limit.Windowed), false
@@ -39,7 +39,7 @@ func (r Result) bound() string {
 	return "a bucket's " + boundText + ", or " + windowText
 }
 
-// kinds replaces "bucket" by "limiter" in text if a limit is no bucket.
+// kinds replaces "bucket" by "limiter" in text if a limit is not a bucket.
 func (r Result) kinds(text string) string {
 	if !slices.ContainsFunc(r.Scenario.Limits, lease.Limit.Windowed) {
 		return text
@@ -47,7 +47,7 @@ func (r Result) kinds(text string) string {
 	return strings.ReplaceAll(text, centralText, "one central limiter")
 }
 
-// Run shows the report of a run. Its JSON is the report.
+// Run shows the report of a run. The document's JSON is the report.
 func Run(r Result) Document {
 	d := r.document()
 	d.Sections = []Section{r.overTime()}
@@ -59,7 +59,7 @@ func Run(r Result) Document {
 	return d
 }
 
-// document returns the parts that a run and a comparison share.
+// document returns the content that a run and a comparison share.
 func (r Result) document() Document {
 	rep, s := &r.Report, r.Scenario.Defaults()
 	reps := Number(float64(rep.Reps)) + either(r.interrupted(), fmt.Sprintf(" of %d", rep.RepsAsked), "")
@@ -86,9 +86,9 @@ func (r Result) document() Document {
 	return d
 }
 
-// headline returns the five figures that most readers look at first: use of the limit, wrong rejects, excess
-// above the bound, calls of Redis, and load of Redis. For several points it has the range of the means, and
-// for the bound that of the worst values. requests is the number of requests per second, 0 if unknown.
+// headline returns the five figures that most readers read first: use of the limit, wrong rejects, excess
+// above the bound, calls to Redis, and load of Redis. For several points, headline shows the range of the
+// means, or of the worst values for the bound. requests is per second, or 0 if unknown.
 func headline(central string, requests float64, points ...*sim.Figures) (five []Fact) {
 	if len(points) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func headline(central string, requests float64, points ...*sim.Figures) (five []
 	return five
 }
 
-// offered words the load as a multiple of the tightest limit's rate for all keys.
+// offered describes the load as a multiple of the tightest limit's rate for all keys.
 func (r Result) offered(s sim.Scenario) string {
 	limit := r.limit() * (s.Duration - s.Warmup).Seconds()
 	return fmt.Sprintf("%.3g × the limit", r.Report.Offered.Mean/limit)
@@ -133,7 +133,7 @@ func (r Result) limit() float64 {
 	return rate * float64(max(r.Scenario.Keys.Count, 1))
 }
 
-// targetFact words the target, with the target in force where that differs.
+// targetFact describes the target, with the target in force if it differs.
 func targetFact(s sim.Scenario) string {
 	given, inForce := s.Policy.Target, s.TargetInForce()
 	if given == 0 || given == inForce {
@@ -167,7 +167,7 @@ func (r Result) subtitle(s sim.Scenario) string {
 		Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
 }
 
-// loadText names a workload with its rate. In a closed loop the answers decide the rate.
+// loadText describes a workload with its rate. In a closed loop, answers decide the rate.
 func loadText(w *sim.Workload) string {
 	switch {
 	case w.Kind == sim.Replay:
@@ -180,11 +180,11 @@ func loadText(w *sim.Workload) string {
 	return fmt.Sprintf("%s at %s × the limit", w.Kind, Number(w.Load))
 }
 
-// deciding lists the headline's figures. Tables show them even if they are 0.
+// deciding lists the headline's figures, which tables show even if 0.
 var deciding = []string{search.BoundFigure, "admitted_vs_central", "false_reject_ratio", "calls_per_s",
 	"redis_cpu"}
 
-// figures returns the table of all figures. The text omits the worst values.
+// figures returns the table of all figures. The text format omits the worst values.
 func (r Result) figures(d *Document) {
 	mean := either(r.Report.Reps < 2, ">value", ">mean ± "+Percent(r.Report.Confidence))
 	all := Table{Columns: []string{"figure", mean, "?>worst", "?>of seed", "what it is"}}
@@ -198,7 +198,7 @@ func (r Result) figures(d *Document) {
 		"the worst value of each; its seed and --reps 1 reproduce it.")
 }
 
-// ranges explains the ranges in the second column of a table. It is empty without ranges.
+// ranges returns an explanation of the ranges in a table's second column, or "" for a table without ranges.
 func (t *Table) ranges() string {
 	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return strings.Contains(row[1], "..") }) {
 		return ""
@@ -206,7 +206,7 @@ func (t *Table) ranges() string {
 	return "In parentheses: the range of the replications where an interval would promise too much. "
 }
 
-// classes returns the table of the groups by headroom, if their headrooms differ.
+// classes adds the table of the groups by headroom, if their headrooms differ.
 func (r Result) classes(d *Document) {
 	if len(r.Report.Classes) == 0 {
 		return

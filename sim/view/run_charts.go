@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// overTime adds charts of the first replication over time.
+// overTime returns a section with charts of the first replication over time.
 func (r Result) overTime() Section {
 	s, rep := r.Report.Series, &r.Report
 	all := Section{

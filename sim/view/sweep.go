@@ -10,8 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Sweep shows a sweep of a scenario. The scenario's text and the command line stand at the end. Its JSON is
-// the report. If one parameter varies, the page has charts.
+// Sweep shows a sweep of a scenario. The scenario's text and the command line stand at the end. The
+// document's JSON is the report. If one parameter varies, the page has charts.
 func Sweep(r search.SweepReport, text, command string) Document {
 	axes := make([]string, len(r.Axes))
 	for i, a := range r.Axes {
@@ -40,7 +40,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	return d
 }
 
-// delta explains the differences in a table that shows them.
+// delta returns an explanation of the differences in a table that shows differences.
 func (v sweepView) delta(t *Table, shown Shown) []string {
 	if shown == InBrief {
 		t = t.narrow()
@@ -60,10 +60,10 @@ func (v sweepView) delta(t *Table, shown Shown) []string {
 
 type sweepView struct{ *search.SweepReport }
 
-// sweepFigures lists the figures of the table: the two that the front trades, and the use of the limit.
+// sweepFigures lists the table's figures: the two that the front trades, and the use of the limit.
 var sweepFigures = []string{"false_reject_ratio", "calls_per_s", "admitted_vs_central"}
 
-// whyInvalid adds the reason of each point that cannot run.
+// whyInvalid returns, for each point that cannot run, the reason.
 func (v sweepView) whyInvalid() (notes []string) {
 	for i := range v.Points {
 		if p := &v.Points[i]; p.Invalid != "" {
@@ -73,11 +73,11 @@ func (v sweepView) whyInvalid() (notes []string) {
 	return notes
 }
 
-// targetPath is the field whose value may differ from the target in force.
+// targetPath is the path of the field whose value may differ from the target in force.
 const targetPath = "policy.target"
 
-// inForce returns the column and the name for the target in force. ok is true if that differs from a given
-// value or between points.
+// inForce returns the position and the name of the column for the target in force. ok is true if a target in
+// force differs from its given target or between points.
 func (v sweepView) inForce() (offset int, name string, ok bool) {
 	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
 	for i := range v.Points {
@@ -100,7 +100,7 @@ func (v sweepView) otherThanGiven(p *search.Point) bool {
 	return err != nil || given.String() != p.TargetInForce
 }
 
-// table returns a table with a row for each point. write formats a figure.
+// table returns a table with a row for each point. table formats figures with write.
 func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes)}
 	t.head(v.axisNames()...)
@@ -136,7 +136,7 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	return t
 }
 
-// axisNames returns the parameters for the head of a table.
+// axisNames returns the names of the parameters for the head of a table.
 func (v sweepView) axisNames() []string {
 	var paths []string
 	for _, a := range v.Axes {
@@ -155,7 +155,7 @@ func (v sweepView) figures() (all []*sim.Figures) {
 	return all
 }
 
-// difference formats a point's difference from the base with its interval, in parentheses if it may be luck.
+// difference formats a point's difference from the base, in parentheses if chance may explain it.
 func (v sweepView) difference(p *search.Point, figure string, write func(string, sim.Figure) string) string {
 	d, ok := p.Differences[figure]
 	if !ok || p == &v.Points[0] {
@@ -174,7 +174,7 @@ func (v sweepView) judge(d *Document) {
 			exceeded++
 		}
 	}
-	beside := len(v.rivals()) > 0 // then it says whose bound that is
+	beside := len(v.rivals()) > 0 // with rivals, the verdict names the leases
 	if exceeded > 0 {
 		d.say(Bad, "%s at %s.", either(beside, "The leases exceed the bound", "The bound is exceeded"),
 			Count(exceeded, "point"))

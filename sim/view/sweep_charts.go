@@ -12,10 +12,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// unknown stands for a figure of a point that did not run.
+// unknown is the value of a figure at a point that did not run.
 var unknown = sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 
-// questions maps each chart of a sweep to its question and its figure.
+// questions has, for each chart of a sweep, the question and the figure.
 var questions = []struct{ figure, question, unit string }{
 	{"false_reject_ratio", "How much is rejected wrongly, in percent?", "%"},
 	{"calls_per_s", "How many lease calls does the fleet make each second?", "calls/s"},
@@ -23,8 +23,8 @@ var questions = []struct{ figure, question, unit string }{
 	{search.BoundFigure, "By how many tokens is the bound exceeded?", "tokens"},
 }
 
-// charts adds charts of figures over the values of the only parameter that varies: of all figures, or of
-// those that a map lacks.
+// charts returns a section with charts of figures over the only parameter that varies: of all figures, or, if
+// the page has a map, of the figures that the map lacks.
 func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	s := Section{Title: "Over " + across.Path}
 	at, logarithmic := placesOf(across.Values)
@@ -50,8 +50,9 @@ func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	return s
 }
 
-// placesOf returns where the values of a parameter stand on an axis: at their distances, on a logarithmic axis
-// if the largest is ten times the smallest. Values without an order, such as names, have equal distances.
+// placesOf returns the positions of a parameter's values on an axis: proportional to the values, and on a
+// logarithmic axis if the largest value is ten times the smallest. Values without an order, such as names,
+// have equal distances.
 func placesOf(values []string) (at Points, logarithmic bool) {
 	for i, text := range values {
 		x, ok := quantity(text)
@@ -76,7 +77,7 @@ func evenly(n int) (at Points) {
 	return at
 }
 
-// quantity reads a duration in seconds, a percentage, or a number.
+// quantity parses a duration in seconds, a percentage, or a number.
 func quantity(text string) (x float64, ok bool) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return d.Seconds(), true
@@ -85,11 +86,11 @@ func quantity(text string) (x float64, ok bool) {
 	return x, err == nil && finite(x)
 }
 
-// admissions returns the map of a sweep: each algorithm's admissions in percent of one central bucket's. The
-// last parameter has a column for each value. Each algorithm has a row for the values of the other
-// parameters. A rival has one row where these are of the lease policy, which it does not have. A "!" follows
-// a value that exceeds the bound, and the end of the row has the largest excess. A flat map becomes a
-// sentence.
+// admissions returns the map of a sweep: each algorithm's admissions in percent of the central bucket's
+// admissions. The map has a column for each value of the last parameter. Each algorithm has a row for each
+// combination of the other parameters. If all other parameters belong to the lease policy, which rivals do
+// not have, each rival has a single row. A "!" follows a value that exceeds the bound, and the end of the row
+// has the largest excess. A flat map becomes a sentence.
 func (v sweepView) admissions() Section {
 	s := Section{Title: "How much is admitted, in % of what one central bucket admits?"}
 	last := len(v.Axes) - 1

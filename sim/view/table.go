@@ -8,26 +8,26 @@ import (
 	"unicode/utf8"
 )
 
-// Table is a table of texts. ">" before a column's name aligns it to the right, as for numbers. "?" lets a
-// text that would be too wide omit the column. Neither sign is shown. A row may have fewer cells than the
-// table has columns.
+// Table is a table of texts. ">" before a column's name aligns the column to the right, as for numbers. "?"
+// before a name lets String omit the column if the text would be too wide. String does not show these signs.
+// A row may have fewer cells than the table has columns.
 type Table struct {
 	Columns []string
 	Rows    [][]string
-	Keys    int // leading columns that each part of a divided table repeats; 0 means 1
+	Keys    int // number of leading columns that each piece of a divided table repeats; 0 means 1
 }
 
-// Add appends a row.
+// Add appends a row of cells.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// head appends right-aligned columns.
+// head appends right-aligned columns with these names.
 func (t *Table) head(names ...string) {
 	for _, name := range names {
 		t.Columns = append(t.Columns, ">"+name)
 	}
 }
 
-// shortest returns the last part of each path if these differ, and otherwise the paths.
+// shortest returns the last component of each path if these components differ, and otherwise the whole paths.
 func shortest(paths ...string) (names []string) {
 	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
 	for _, a := range paths {
@@ -37,7 +37,7 @@ func shortest(paths ...string) (names []string) {
 	return names
 }
 
-// Cell is a cell with its alignment.
+// Cell is a table cell with its alignment.
 type Cell struct {
 	Text  string
 	Right bool
@@ -58,9 +58,9 @@ func (t *Table) Cells() [][]Cell {
 	return cells
 }
 
-// String returns the table as aligned text of at most 80 characters a line, with two spaces between columns
-// and a line under the head. A wider table first omits optional columns from the right, then breaks texts in
-// the last column, and is then divided.
+// String returns the table as aligned text of at most 80 characters per line, with two spaces between columns
+// and a line under the head. For a wider table, String first omits optional columns from the right, then
+// breaks texts in the last column, and at last divides the table.
 func (t *Table) String() string {
 	t = t.narrow()
 	if t.width() > lineMax {
@@ -75,10 +75,10 @@ func (t *Table) String() string {
 	return t.aligned(lineMax)
 }
 
-// roomMin is the least width of a broken text.
+// roomMin is the smallest width of a broken text.
 const roomMin = 24
 
-// narrow returns t without as many optional columns as needed.
+// narrow returns t without as many optional columns as the width demands.
 func (t *Table) narrow() *Table {
 	for t.width() > lineMax {
 		k := len(t.Columns) - 1
@@ -164,7 +164,7 @@ func (t *Table) width() int {
 	return sum
 }
 
-// aligned returns the table as text. room is the most width of the last column.
+// aligned returns the table as text. room is the largest width of the last column.
 func (t *Table) aligned(room int) string {
 	rows, widths := t.Cells(), t.widths()
 	last := len(widths) - 1
@@ -179,7 +179,7 @@ func (t *Table) aligned(room int) string {
 	var b strings.Builder
 	for _, row := range slices.Insert(rows, 1, rule) {
 		line := ""
-		var more []string // lines of the last cell
+		var more []string // remaining lines of the last cell
 		for i, c := range row {
 			width := widths[i]
 			if !c.Right {
@@ -199,11 +199,11 @@ func (t *Table) aligned(room int) string {
 	return b.String()
 }
 
-// lineMax is the most characters of a line of text.
+// lineMax is the largest number of characters in a line of text.
 const lineMax = 80
 
 // Wrap breaks lines of text at blanks, into lines of at most `most` characters. A longer word stays whole.
-// The parts of a line begin with the blanks of that line.
+// Each piece of a broken line begins with the leading blanks of the line.
 func Wrap(text string, most int) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {

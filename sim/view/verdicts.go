@@ -78,7 +78,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	}
 }
 
-// saturation warns if Redis could not keep up, with a remedy.
+// saturation warns if Redis was overloaded, with a remedy.
 func saturation(d *Document, f *sim.Figures) {
 	if search.Saturated(f.RedisCPU) {
 		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. Use "+
@@ -87,7 +87,7 @@ func saturation(d *Document, f *sim.Figures) {
 	}
 }
 
-// excuses returns the settings with which a fleet may exceed the bound although its leases work.
+// excuses lists the settings with which a fleet may exceed the bound although the leases work as specified.
 func excuses(s sim.Scenario) (reasons []string) {
 	excuse := func(allows bool, reason string) {
 		if allows {
@@ -110,7 +110,7 @@ func excuses(s sim.Scenario) (reasons []string) {
 	return reasons
 }
 
-// windows words the sliding windows that must count. It is empty without sliding windows.
+// windows describes the sliding windows that must count, or returns "" without sliding windows.
 func windows(s *sim.Scenario) string {
 	sliding := slices.ContainsFunc(s.Limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
 	return either(sliding, fmt.Sprintf(" and to show %d sliding windows after that", sim.WindowsEnough), "")
