@@ -20,8 +20,8 @@ var counter atomic.Int64
 //go:noinline
 func addOne() bool { return counter.Add(1) != 0 }
 
-// hotPath times decisions of one goroutine that run without a call to Redis, each in a loop of its own with
-// direct calls, and a decision of each limiter that calls Redis.
+// hotPath measures decisions of one goroutine that make no call to Redis, each in a loop of direct calls, and
+// a decision of each limiter that does call Redis.
 func hotPath(e *evaluation) {
 	fmt.Printf("## The hot path\n\nNanoseconds per decision of one goroutine, medians of the rounds.\n\n")
 	s := e.site()
@@ -86,7 +86,7 @@ func hotPath(e *evaluation) {
 	took := make([][]float64, len(contenders))
 	for range 2 * e.rounds {
 		for i, c := range contenders {
-			spend(c.loop, e.span/20) // a lease that has ended meanwhile is renewed
+			spend(c.loop, e.span/20) // a lease that has expired since the last round is renewed
 			took[i] = append(took[i], spend(c.loop, e.span/20))
 		}
 	}
@@ -101,7 +101,7 @@ func hotPath(e *evaluation) {
 	e.table([]string{"decision", "ns", "least to most", "ratio to the add"}, rows)
 }
 
-// spend runs a loop for d and returns the nanoseconds of one turn.
+// spend runs a loop for d, and returns the nanoseconds per iteration.
 func spend(loop func(n int), d time.Duration) float64 {
 	n, from := 0, time.Now()
 	for step := 1; time.Since(from) < d; step = min(2*step, 1<<16) {

@@ -1,11 +1,11 @@
-// Command evaluation makes the tables of the evaluation: yuzhi compared with the limiters that Go programs
-// use, on a Redis of its own. It prints Markdown.
+// Command evaluation prints the tables of the evaluation in Markdown: yuzhi compared with the limiters that
+// Go programs use, on a Redis server of its own.
 //
 //	go run -C internal/evaluation .
 //	go run -C internal/evaluation . -quick
 //
-// All tables take about ten minutes, or one with -quick. -only chooses tables. It is a module of its own, so
-// that only it depends on the compared limiters.
+// All tables take about ten minutes, or one minute with -quick. -only selects tables. The command is a module
+// of its own, so that no other module depends on the compared limiters.
 package main
 
 import (
@@ -28,19 +28,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// evaluation is one run of the program. It is a testing.TB, because package redistest needs one.
+// evaluation is one run of the command, and implements testing.TB for package redistest.
 type evaluation struct {
 	testing.TB
 	quick  bool
 	rounds int
 	span   time.Duration // length of one measurement
-	pace   float64       // requests per second of the open loops
+	pace   float64       // requests per second in the open loops
 
 	cleanups []func()
 	failed   atomic.Bool
 }
 
-// tables has the tables in the order of printing. Each prints its heading.
+// tables lists the tables in the order of printing. Each table prints its heading.
 var tables = []struct {
 	name string
 	make func(*evaluation)
@@ -89,7 +89,7 @@ func main() {
 	}
 }
 
-// short returns full, or brief in a quick run.
+// short returns full, or brief in a run with -quick.
 func short[T any](e *evaluation, full, brief T) T {
 	if e.quick {
 		return brief
@@ -103,7 +103,7 @@ func (e *evaluation) setup() {
 	if m := regexp.MustCompile(`model name\s*: (.*)`).FindSubmatch(text); m != nil {
 		processor = string(m[1])
 	}
-	server := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") // the same choice as in redistest
+	server := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") // redistest starts the same server
 	version, err := exec.Command(server, "--version").Output()
 	testkit.NoErr(e, err)
 	fmt.Printf("## Setup\n\n")
@@ -124,7 +124,7 @@ func (e *evaluation) setup() {
 	e.table([]string{"what", "which"}, rows)
 }
 
-// table prints a table.
+// table prints a Markdown table.
 func (e *evaluation) table(head []string, rows [][]string) {
 	fmt.Printf("| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat(" --- |", len(head)))
 	for _, row := range rows {
@@ -134,9 +134,9 @@ func (e *evaluation) table(head []string, rows [][]string) {
 }
 
 // compare prints a row of figures for each peer: medians of the rounds, in which the peers alternate. The
-// last row is the median of the ratios within a round.
+// last row has the medians of the ratios within a round.
 func (e *evaluation) compare(head []string, peers []peer, measure func(p peer) []float64) {
-	figures := make([][][]float64, len(peers)) // by peer, round and column
+	figures := make([][][]float64, len(peers)) // figures by peer, round and column
 	for range e.rounds {
 		for i, p := range peers {
 			figures[i] = append(figures[i], measure(p))
@@ -169,7 +169,7 @@ func median(all []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// number returns x with three digits, or with all digits before the point.
+// number formats x with three digits, or with all digits before the decimal point if x has more.
 func number(x float64) string {
 	switch {
 	case math.IsNaN(x) || math.IsInf(x, 0):
@@ -177,7 +177,7 @@ func number(x float64) string {
 	case math.Abs(x) >= 100:
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}
-	return strconv.FormatFloat(x+0, 'g', 3, 64) // + 0 turns -0 into 0
+	return strconv.FormatFloat(x+0, 'g', 3, 64) // adding 0 turns -0 into 0
 }
 
 func (e *evaluation) Helper()          {}

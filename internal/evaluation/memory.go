@@ -13,8 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// memory sends one request for each of many keys, and compares the memory of the process and the server
-// before and after.
+// memory sends one request for each of many keys, and measures the memory that process and server need.
 func memory(e *evaluation) {
 	names := users(short(e, 100_000, 5_000))
 	fmt.Printf(`## Memory
@@ -41,7 +40,7 @@ func (e *evaluation) weigh(p peer, names []string) (stored, heap float64) {
 	s := e.site()
 	defer s.close()
 	before := s.info("memory", used)
-	ask := p.open(s, limit{1, 10, time.Hour}, redis.Options{PoolSize: 8}) // no key expires
+	ask := p.open(s, limit{1, 10, time.Hour}, redis.Options{PoolSize: 8}) // no key expires in a run
 	all := func(names []string) {
 		var wg sync.WaitGroup
 		for i := range 8 {
@@ -54,12 +53,12 @@ func (e *evaluation) weigh(p peer, names []string) (stored, heap float64) {
 		}
 		wg.Wait()
 	}
-	all(slices.Repeat([]string{"another"}, 8)) // opens the connections
+	all(slices.Repeat([]string{"another"}, 8)) // these requests open the connections
 	live := heapLive()
 	all(names)
 	heap = float64(heapLive() - live)
 	runtime.KeepAlive(ask)
-	s.leave() // connections have buffers
+	s.leave() // close the connections, which have buffers
 	testkit.Eventually(e, "no connection but one", func() bool {
 		return s.info("clients", `connected_clients:(\d+)`) == 1
 	})

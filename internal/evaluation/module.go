@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// inModule runs a command of the main module and returns its output.
+// inModule runs a command in the main module, and returns the command's output.
 func (e *evaluation) inModule(long bool, args ...string) string {
 	cmd := exec.Command("go", args...)
 	cmd.Dir, cmd.Env = "../..", os.Environ()
@@ -21,7 +21,7 @@ func (e *evaluation) inModule(long bool, args ...string) string {
 	return string(out)
 }
 
-// script prints the results of the scripts' benchmark.
+// script prints the benchmark results of the Redis scripts.
 func script(e *evaluation) {
 	fmt.Printf(`## Server time of the scripts
 

@@ -29,15 +29,15 @@ import (
 // asker decides one request for a key.
 type asker func(key string) (admitted bool, err error)
 
-// peer is one limiter of the evaluation. Each open makes an instance with a client of its own.
+// peer is one limiter in the evaluation. Each call of open makes an instance with a Redis client of its own.
 type peer struct {
 	name  string
-	kind  lease.Kind // its bound is burst + rate*w in any window, or burst in any window of one length
-	local bool       // decides for one process only
+	kind  lease.Kind // the peer's bound: burst + rate*w in any window, or burst in any window of one length
+	local bool       // the peer limits a single process
 	open  func(s *site, l limit, o redis.Options) asker
 }
 
-// limit is a token bucket.
+// limit is the token bucket of a measurement.
 type limit struct {
 	tokens, burst int64
 	per           time.Duration
@@ -45,15 +45,15 @@ type limit struct {
 
 func perSecond(tokens, burst int64) limit { return limit{tokens, burst, time.Second} }
 
-// window returns the time in which the bucket fills. A peer that counts requests per window admits burst in
-// that time.
+// window returns the time in which the bucket fills. A peer that counts requests per window admits burst
+// requests per window of this length.
 func (l limit) window() time.Duration {
 	return time.Duration(float64(l.per) * float64(l.burst) / float64(l.tokens))
 }
 
 func (l limit) lease() lease.Limit { return lease.Limit{Tokens: l.tokens, Per: l.per, Burst: l.burst} }
 
-// Names of the rows that tables refer to.
+// These constants are names of table rows.
 const (
 	own       = "yuzhi"
 	ownSafe   = "yuzhi, FallbackDeny and StrictExpiry"
@@ -62,7 +62,7 @@ const (
 	reference = "redis_rate"
 )
 
-// fleetwide has the limiters that share a limit between processes.
+// fleetwide lists the limiters that share a limit between processes.
 var fleetwide = []peer{
 	{name: own, open: yuzhi(hybrid.Policy{})},
 	{name: reference, open: redisRate},
@@ -72,7 +72,7 @@ var fleetwide = []peer{
 	{name: "token bucket in Lua", open: luaBucket},
 }
 
-// local has the limiters of one process.
+// local lists the limiters that limit a single process.
 var local = []peer{
 	{name: "x/time/rate, one for each key", local: true, open: timeRate},
 	{name: "sethvargo/go-limiter in memory", local: true, kind: lease.KindSliding, open: goLimiter},
@@ -85,7 +85,7 @@ func yuzhi(policy hybrid.Policy) func(*site, limit, redis.Options) asker {
 	}
 }
 
-// yuzhi returns a limiter with defaults that ends with the site.
+// yuzhi returns a limiter with default settings, which s.leave closes.
 func (s *site) yuzhi(l limit, policy hybrid.Policy, o redis.Options) *hybrid.Limiter {
 	store, err := redisbucket.New(s.client(o), redisbucket.Config{})
 	testkit.NoErr(s, err)
@@ -129,8 +129,8 @@ func ulule(s *site, l limit, o redis.Options) asker {
 	}
 }
 
-// httprateRedis limits by httprate's OnLimit, without headers. The counter is this program's own, modelled on
-// go-chi/httprate-redis, with the defaults of that package.
+// httprateRedis limits by httprate's OnLimit, without headers. The counter is part of this program, modelled
+// on go-chi/httprate-redis, and has that package's defaults.
 func httprateRedis(s *site, l limit, o redis.Options) asker {
 	const timeout = 250 * time.Millisecond
 	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = timeout, timeout, 2*timeout
@@ -139,12 +139,12 @@ func httprateRedis(s *site, l limit, o redis.Options) asker {
 	limiter := httprate.NewRateLimiter(int(l.burst), l.window(), httprate.WithLimitCounter(counter),
 		httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
 	return func(key string) (bool, error) {
-		return !limiter.OnLimit(nil, &http.Request{}, key), nil // no response is written: the counter never fails
+		return !limiter.OnLimit(nil, &http.Request{}, key), nil // OnLimit writes no response
 	}
 }
 
-// windowCounter is an httprate.LimitCounter: a Redis counter for each window, which lives for three windows.
-// After an error a local counter replaces it until a PING, sent every 200 ms, is answered.
+// windowCounter is an httprate.LimitCounter: a Redis counter for each window, which expires after three
+// windows. After an error, a local counter replaces Redis until Redis answers a PING (every 200 ms).
 type windowCounter struct {
 	client  *redis.Client
 	length  time.Duration
@@ -208,12 +208,12 @@ func name(key string, window time.Time) string {
 }
 
 func count(value any) int {
-	text, _ := value.(string) // a window without requests has no counter
+	text, _ := value.(string) // a window without requests has no counter in Redis
 	n, _ := strconv.Atoi(text)
 	return n
 }
 
-// bucketScript is the shortest token bucket: the least cost of a call per request.
+// bucketScript is the shortest possible token bucket: it shows the least cost of a call per request.
 var bucketScript = redis.NewScript(`
 local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')

@@ -21,7 +21,7 @@ import (
 type site struct {
 	testing.TB
 	server  *redistest.Server
-	watch   *redis.Client // reads the server's INFO
+	watch   *redis.Client // reads INFO from the server
 	sent    sent
 	closers []func() error
 }
@@ -32,7 +32,7 @@ func (e *evaluation) site() *site {
 	return s
 }
 
-// client returns a client of the server whose commands are counted, and which ends with the site.
+// client returns a Redis client whose commands are counted, and which s.leave closes.
 func (s *site) client(o redis.Options) *redis.Client {
 	o.Addr = s.server.Addr
 	c := redis.NewClient(&o)
@@ -41,7 +41,7 @@ func (s *site) client(o redis.Options) *redis.Client {
 	return c
 }
 
-// leave closes limiters before their clients.
+// leave closes all limiters and clients, each limiter before its client.
 func (s *site) leave() {
 	for _, c := range slices.Backward(s.closers) {
 		_ = c()
@@ -76,7 +76,7 @@ func (c *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// info returns the sum of the numbers in the server's INFO that a pattern captures.
+// info returns the sum of the numbers that a pattern captures in the server's INFO.
 func (s *site) info(section, pattern string) (sum float64) {
 	text, err := s.watch.Info(context.Background(), section).Result()
 	testkit.NoErr(s, err)
@@ -91,24 +91,24 @@ func (s *site) info(section, pattern string) (sum float64) {
 // scripts returns the number of scripts that the server has run for clients.
 func (s *site) scripts() float64 { return s.info("commandstats", `cmdstat_eval(?:sha)?:calls=(\d+)`) }
 
-// decision is one request, with times since the loop began.
+// decision is one request, with times since the start of the loop.
 type decision struct {
 	issued, took     time.Duration
 	admitted, failed bool
 }
 
-// outcome is the result of a loop.
+// outcome has the results of one loop.
 type outcome struct {
 	asked, admitted, failed int
 	seconds                 float64
-	clientCPU, serverCPU    float64 // seconds used by this whole process and by the server
+	clientCPU, serverCPU    float64 // seconds used by the evaluation's whole process, and by the server
 	commands, trips         float64
 	latencies               []time.Duration // in ascending order
-	begun                   time.Time       // for an open loop, as the fields below
+	begun                   time.Time       // only in an open loop, like the fields below
 	all                     []decision
 }
 
-// per returns x per decision.
+// per returns x divided by the number of decisions.
 func (o *outcome) per(x float64) float64 { return x / float64(max(o.asked, 1)) }
 
 // quantile returns the p-th quantile of the latencies in milliseconds.
@@ -130,7 +130,7 @@ func (o *outcome) count(admitted bool, err error) {
 	}
 }
 
-// measure runs a loop, which counts into the outcome.
+// measure runs a loop, which writes its counts into the outcome.
 func (s *site) measure(loop func(o *outcome)) *outcome {
 	const cpu = `used_cpu_(?:sys|user):([\d.]+)`
 	o := new(outcome)
@@ -144,8 +144,8 @@ func (s *site) measure(loop func(o *outcome)) *outcome {
 	return o
 }
 
-// closed makes goroutines send requests for d, each as soon as its last request is decided. pick gives each
-// its keys.
+// closed makes goroutines send requests for d. Each goroutine sends a request as soon as its last request is
+// decided. pick returns the source of keys for a goroutine.
 func (s *site) closed(d time.Duration, timed bool, ask asker, pick keys) *outcome {
 	return s.measure(func(o *outcome) {
 		parts := make([]outcome, goroutines)
@@ -154,7 +154,7 @@ func (s *site) closed(d time.Duration, timed bool, ask asker, pick keys) *outcom
 		defer time.AfterFunc(d, func() { over.Store(true) }).Stop()
 		for i := range parts {
 			wg.Go(func() {
-				var part outcome // not in parts, where counts of others share its cache lines
+				var part outcome // local, because elements of parts share cache lines
 				defer func() { parts[i] = part }()
 				key := pick(uint64(i))
 				for !over.Load() {
@@ -177,8 +177,8 @@ func (s *site) closed(d time.Duration, timed bool, ask asker, pick keys) *outcom
 	})
 }
 
-// open sends perSecond requests per second for d, each on a goroutine of its own, whether or not the earlier
-// ones are decided. A latency counts from the sending of the request.
+// open sends perSecond requests per second for d, each on a goroutine of its own, without waiting for earlier
+// decisions. The latency of a request counts from its sending.
 func (s *site) open(perSecond float64, d time.Duration, ask asker, pick keys) *outcome {
 	const tick = 200 * time.Microsecond
 	return s.measure(func(o *outcome) {
@@ -210,7 +210,7 @@ func (s *site) open(perSecond float64, d time.Duration, ask asker, pick keys) *o
 	})
 }
 
-// keys makes sources of keys: one for each goroutine, by its number.
+// keys returns a source of keys for each goroutine, by the goroutine's number.
 type keys func(seed uint64) (next func() string)
 
 func one(uint64) func() string { return func() string { return "k" } }

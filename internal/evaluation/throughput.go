@@ -8,12 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// goroutines is the number of goroutines in the closed loops; each client has a connection for each.
+// goroutines is the number of goroutines in the closed loops, and of connections in each client.
 const goroutines = 64
 
 var connected = redis.Options{PoolSize: goroutines}
 
-// throughput lets all goroutines of one process send requests for one key whose limit they never reach.
+// throughput measures requests for one key by many goroutines of a process, under a limit never reached.
 func throughput(e *evaluation) {
 	fmt.Printf(`## Throughput of one hot key
 
@@ -40,7 +40,7 @@ of the whole process.
 	})
 }
 
-// latency measures single decisions about a hot key in an open loop.
+// latency measures decisions about a hot key in an open loop.
 func latency(e *evaluation) {
 	fmt.Printf(`## Latency of a decision on a hot key
 
@@ -60,7 +60,7 @@ Milliseconds from the start of that goroutine to the decision.
 	})
 }
 
-// longTail is a limit per user: many keys, each with few requests.
+// longTail measures many keys with few requests each, as with a limit per user.
 func longTail(e *evaluation) {
 	names := users(short(e, 100_000, 5_000))
 	for _, load := range []struct {
@@ -86,7 +86,7 @@ microseconds per decision, latency in milliseconds.
 			s := e.site()
 			defer s.close()
 			ask := p.open(s, perSecond(load.most, load.most), connected)
-			s.closed(e.span, false, ask, load.pick) // most users are known by then
+			s.closed(e.span, false, ask, load.pick) // warm-up, after which most users are known
 			closed := s.closed(e.span, true, ask, load.pick)
 			figures := []float64{float64(closed.asked) / closed.seconds, closed.per(float64(closed.admitted))}
 			for _, o := range []*outcome{closed, s.open(e.pace, e.span, ask, load.pick)} {
@@ -98,7 +98,7 @@ microseconds per decision, latency in milliseconds.
 	}
 }
 
-// fleet counts the calls of limiters that share a key, once the burst is spent.
+// fleet counts the calls of limiters that share a key, after the burst is spent.
 func fleet(e *evaluation) {
 	fmt.Printf(`## A fleet
 
@@ -139,7 +139,7 @@ func (e *evaluation) ofFleet(p peer, limiters int, most limit, load float64) []s
 		return ask(key)
 	}
 	perSecond := load * float64(most.tokens)
-	s.open(perSecond, short(e, 3*time.Second, e.span), inTurn, one) // spends the burst
+	s.open(perSecond, short(e, 3*time.Second, e.span), inTurn, one) // this load spends the burst
 	before := s.scripts()
 	o := s.open(perSecond, short(e, 4*time.Second, e.span), inTurn, one)
 	served := float64(o.admitted) / o.seconds / (float64(most.tokens) * min(load, 1))

@@ -17,15 +17,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// volley is a number of requests that are evenly spread over a time.
+// volley is a number of requests that are evenly spread over a duration.
 type volley struct {
 	at, over time.Duration
 	requests int
 }
 
-// inStep has bursts at the ends of windows of a second, both for windows that begin with a second of the
-// clock and for windows that begin with their first request. The third burst meets limiters that count a part
-// of the last window.
+// inStep returns bursts at the ends of one-second windows, both for windows that begin with a second of the
+// clock and for windows that begin with their first request. The third burst is for limiters that count a
+// fraction of the last window.
 func inStep(cycles int) (all []volley) {
 	const ms = time.Millisecond
 	for i := range cycles {
@@ -56,7 +56,7 @@ the same requests, each in the middle of its decision.
 	for _, p := range append([]peer{safe}, fleetwide...) {
 		for _, load := range []struct {
 			name    string
-			begin   time.Duration // a multiple of it, on the clock
+			begin   time.Duration // the load begins at a multiple of begin on the clock
 			volleys []volley
 		}{
 			{"in step", time.Second, inStep(short(e, 2, 1))},
@@ -68,7 +68,7 @@ the same requests, each in the middle of its decision.
 			for i := range asks {
 				asks[i] = p.open(s, most, redis.Options{})
 			}
-			for range 20 { // opens the connections
+			for range 20 { // these requests open the connections
 				for _, ask := range asks {
 					connecting.Go(func() { _, _ = ask("another") })
 				}
@@ -106,7 +106,7 @@ the same requests, each in the middle of its decision.
 		"beyond burst + rate*w"}, rows)
 }
 
-// fire distributes the requests of the volleys, whose times count from begin, to limiters in turn. It returns
+// fire sends the requests of the volleys, whose times count from begin, to the limiters in turn. fire returns
 // the middle of each decision and the span of each admission.
 func fire(asks []asker, begin time.Time, volleys []volley) (
 	asked []int64, admitted []audit.Span, failed int,

@@ -1,7 +1,7 @@
-// Package mutant builds tests together with mutations of the source they test. A mutation removes one rule
-// from the source, and a test must then fail. All mutations are compiled into one binary: a function that
-// some of them change has an additional body for each, and an environment variable selects the body that
-// runs. Only tests import this package.
+// Package mutant builds tests together with mutations of the tested source. A mutation removes one rule from
+// the source, and a test must then fail. All mutations are compiled into one binary: a function that
+// mutations change gets an additional body for each, and an environment variable selects the body that runs.
+// Only tests import mutant.
 package mutant
 
 import (
@@ -27,20 +27,20 @@ import (
 // variable is the environment variable that names the mutation to run.
 const variable = "YUZHI_MUTANT"
 
-// Running returns the name of the mutation that this process runs, or "".
+// Running returns the name of the mutation that the current process runs, or "".
 func Running() string { return os.Getenv(variable) }
 
-// A Mutation removes one rule from the source by edits of its text.
+// A Mutation removes one rule from the source by edits of the source's text.
 type Mutation struct {
 	Name  string
 	Edits []Edit
 }
 
-// An Edit is a text and its replacement. The text must occur exactly once in the module's Go files other than
-// tests, in any package.
+// An Edit is a text and its replacement. The text must occur exactly once in all Go files of the module,
+// without its test files.
 type Edit [2]string
 
-// Source has the text of a module's Go files other than tests, by path.
+// Source has the text of a module's Go files without test files, by path.
 type Source map[string]string
 
 // Read returns the source of the module that contains the working directory.
@@ -69,8 +69,8 @@ func Read(t testing.TB) Source {
 	return source
 }
 
-// apply returns the changed text of the files that m changes. A later edit may look for the output of an
-// earlier one.
+// apply returns the changed text of the files that m changes. An edit may replace text that an earlier edit
+// of m has inserted.
 func (s Source) apply(m Mutation) (Source, error) {
 	after := maps.Clone(s)
 	for _, e := range m.Edits {
@@ -90,9 +90,9 @@ func (s Source) apply(m Mutation) (Source, error) {
 }
 
 // withSwitches returns the changed files, with all mutations compiled in. A function that mutations 2 and 5
-// change begins with a switch, whose cases 2 and 5 have its body in those mutations.
+// change begins with a switch, whose cases 2 and 5 contain the mutated bodies.
 func (s Source) withSwitches(mutations []Mutation) (Source, error) {
-	cases := map[string]map[int]string{} // bodies by path and the index of the declaration
+	cases := map[string]map[int]string{} // mutated bodies by path and index of the declaration
 	var errs []error
 	var numbers strings.Builder
 	for i, m := range mutations {
@@ -133,13 +133,13 @@ func (s Source) withSwitches(mutations []Mutation) (Source, error) {
 	return out, nil
 }
 
-// parse returns the parsed file, and a function that cuts the text between two of its positions.
+// parse returns the parsed file, and a function that returns the text between two positions in the file.
 func parse(text string) (file *ast.File, between func(from, to token.Pos) string, err error) {
 	file, err = parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
 	return file, func(from, to token.Pos) string { return text[from-file.FileStart : to-file.FileStart] }, err
 }
 
-// addCases adds the function bodies that mutation i changes. It turns the file source into text.
+// addCases adds the function bodies that mutation i changes, which turns the file source into text.
 func addCases(cases map[int]string, i int, source, text string) error {
 	old, oldText, err := parse(source)
 	if err != nil {
@@ -171,12 +171,12 @@ func addCases(cases map[int]string, i int, source, text string) error {
 	return nil
 }
 
-// Tests are the tests of one package, built with mutations.
+// Tests has the tests of one package, built with mutations.
 type Tests struct{ binary string }
 
-// Build builds the tests of the package pkg, a path such as "./hybrid" below the module's root, with the
-// mutations. It fails t if an edit does not fit exactly once or does not compile, because such an edit would
-// test nothing.
+// Build builds the tests of the package pkg with the mutations. pkg is a path below the module's root, such
+// as "./hybrid". Build fails t if the text of an edit does not occur exactly once or the mutated source does
+// not compile: such a mutation would test nothing.
 func (s Source) Build(t testing.TB, pkg string, mutations []Mutation) Tests {
 	t.Helper()
 	switched, err := s.withSwitches(mutations)
@@ -200,8 +200,7 @@ func (s Source) Build(t testing.TB, pkg string, mutations []Mutation) Tests {
 }
 
 // Fails runs the tests whose names match the regular expression test, under the named mutation, and fails t
-// unless one of them fails. A panic or a missing test does not count as a failure. It returns the tests'
-// output.
+// unless a test fails. A panic or a missing test does not count as a failure. Fails returns the output.
 func (b Tests) Fails(t testing.TB, mutation, test string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(b.binary, append(args, "-test.run=^("+test+")$")...)

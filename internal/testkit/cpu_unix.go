@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// CPUTime returns the processor time that this process has used.
+// CPUTime returns the processor time that the test's process has used.
 func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// CPUTime returns the processor time that this process has used.
+// CPUTime returns the processor time that the test's process has used.
 func CPUTime() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	var created, exited, kernel, user syscall.Filetime

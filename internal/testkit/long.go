@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// longVariable is the environment variable that asks for the long tests. A flag would not work: go test ./...
-// fails in every package that does not define it.
+// longVariable is the environment variable that enables the long tests. A flag would not work: go test ./...
+// fails in every package that does not define the flag.
 const longVariable = "YUZHI_LONG"
 
-// Long reports whether the long tests run: YUZHI_LONG=1 is set. Otherwise t runs only some of the cases, and
-// Long logs which, how many there are in all, and the command that runs them all.
+// Long reports whether YUZHI_LONG=1 enables the long tests. In a short run, t runs some of its cases, and
+// Long logs these cases, the number of all cases, and the command for all.
 func Long(t testing.TB, part, whole string) bool {
 	t.Helper()
 	if os.Getenv(longVariable) == "1" {
@@ -22,7 +22,7 @@ func Long(t testing.TB, part, whole string) bool {
 	return false
 }
 
-// ShortOrLong returns the number of repetitions for t: long with YUZHI_LONG=1, and short otherwise.
+// ShortOrLong returns the number of repetitions for t: long with YUZHI_LONG=1, otherwise short.
 func ShortOrLong(t testing.TB, short, long int, what string) int {
 	t.Helper()
 	if Long(t, fmt.Sprint(short), fmt.Sprintf("%d %s", long, what)) {
@@ -31,8 +31,7 @@ func ShortOrLong(t testing.TB, short, long int, what string) int {
 	return short
 }
 
-// LongOnly skips t unless the long tests run. Use it for a test whose rule other tests check in the short run
-// too.
+// LongOnly skips t unless YUZHI_LONG=1 is set. Other tests should check t's rule in a short run.
 func LongOnly(t testing.TB) {
 	t.Helper()
 	if os.Getenv(longVariable) != "1" {

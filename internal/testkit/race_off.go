@@ -3,9 +3,9 @@
 package testkit
 
 const (
-	// RaceEnabled says whether the race detector is on.
+	// RaceEnabled reports whether the race detector is on.
 	RaceEnabled = false
-	// Slowdown is about the factor by which the race detector slows a computation; 1 without it. A test on
-	// one goroutine, where the detector finds nothing, does less by this factor.
+	// Slowdown is about the factor by which the race detector slows a computation: 1 without the detector. A
+	// test on one goroutine, in which the detector finds nothing, divides its work by Slowdown.
 	Slowdown = 1
 )

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// variable is the environment variable that makes random tests repeat one seed.
+// variable is the environment variable with the seed that random tests repeat.
 const variable = "YUZHI_SEED"
 
-// Seed returns the seed of a random test: a new one, or the value of YUZHI_SEED. If t fails, it logs the
+// Seed returns the seed of a random test: a new seed, or the value of YUZHI_SEED. If t fails, Seed logs the
 // command that repeats the test with this seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
@@ -22,14 +22,14 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Rand returns a source of random numbers with a seed from Seed.
+// Rand returns a source of random numbers that starts from Seed.
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t), 0))
 }
 
-// FixedRand is Rand whose seed without YUZHI_SEED is always the given one. It suits a test that compares two
-// estimates: some seed in a hundred exceeds any tolerance that shows something.
+// FixedRand returns a source of random numbers with the given seed, or with YUZHI_SEED if set. FixedRand
+// suits a test that compares two estimates: one seed in a hundred exceeds any tolerance that proves a fact.
 func FixedRand(t testing.TB, seed uint64) *rand.Rand {
 	t.Helper()
 	if given, ok := newSeed(t); ok {
@@ -39,12 +39,12 @@ func FixedRand(t testing.TB, seed uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// Seeds yields n new seeds, or only the value of YUZHI_SEED. It stops once t has failed, and logs the command
-// that repeats the test with the failing seed.
+// Seeds yields n new seeds, or only the value of YUZHI_SEED. Seeds stops when t has failed, and logs the
+// command that repeats the test with the failing seed.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {
 	seed, given := newSeed(t)
 	return func(yield func(uint64) bool) {
-		defer func() { logReplay(t, seed) }() // even if the loop's body ends the test
+		defer func() { logReplay(t, seed) }() // deferred, because the loop's body may end the test
 		for range n {
 			if !yield(seed) || given || t.Failed() {
 				return
@@ -76,14 +76,14 @@ func logReplay(t testing.TB, seed uint64) {
 	t.Logf("replay: %s=%d go test ./%s -run '^%s$'", variable, seed, folder(), test)
 }
 
-// folder returns the folder of the package under test in its module; a test runs in its package's folder.
+// folder returns the package's folder within the module; tests run in their package's folder.
 func folder() string {
 	here, _ := os.Getwd()
 	path, _ := filepath.Rel(ModuleRoot(), here)
 	return filepath.ToSlash(path)
 }
 
-// ModuleRoot returns the folder of the module that the working directory is in.
+// ModuleRoot returns the root folder of the module that contains the working directory.
 func ModuleRoot() string {
 	root, _ := os.Getwd()
 	for root != filepath.Dir(root) {

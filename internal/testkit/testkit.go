@@ -1,6 +1,6 @@
 // Package testkit has helpers for the tests of several packages: waiting for a condition, seeds that a
 // failure prints, the switch between a short and a long run, an index of fairness. Only tests and packages
-// for tests use it.
+// for tests import testkit.
 package testkit
 
 import (
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Jain returns Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all shares are equal, 1/n if one of n
-// has everything.
+// Jain returns Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all shares are equal, and 1/n if one of
+// n shares has everything.
 func Jain(shares []float64) float64 {
 	sum, squares := 0.0, 0.0
 	for _, s := range shares {
@@ -23,15 +23,15 @@ func Jain(shares []float64) float64 {
 }
 
 const (
-	// patience is how long Eventually polls: far longer than any wait on a busy machine, so that its end
+	// patience is how long Eventually polls: far longer than any wait on a busy machine, so that a timeout
 	// means "never" and not "slowly".
 	patience = time.Minute
-	// pace is the time between two polls. No test depends on it.
+	// pace is the time between two polls. No test result depends on pace.
 	pace = 2 * time.Millisecond
 )
 
-// Eventually polls until holds returns true. After a minute it ends the test, with what did not happen and
-// every goroutine's stack. Inside a synctest bubble that minute is one of virtual time.
+// Eventually polls until holds returns true. After a minute, Eventually ends the test with what (the missing
+// event) and every goroutine's stack. Inside a synctest bubble, the minute is virtual time.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	notYet := errors.New("not within a minute: " + what)
@@ -43,8 +43,8 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	})
 }
 
-// EventuallyNil is Eventually for a condition that can describe its failure: it polls until check returns
-// nil, and ends the test with the last error.
+// EventuallyNil polls until check returns nil, as Eventually does. After a minute, EventuallyNil ends the
+// test with the last error of check.
 func EventuallyNil(t testing.TB, check func() error) {
 	t.Helper()
 	for from := time.Now(); ; time.Sleep(pace) {
@@ -59,7 +59,7 @@ func EventuallyNil(t testing.TB, check func() error) {
 	}
 }
 
-// PlainOrRace returns race if the race detector is on, otherwise plain.
+// PlainOrRace returns race if the race detector is on, and plain otherwise.
 func PlainOrRace[T any](plain, race T) T {
 	if RaceEnabled {
 		return race
@@ -68,7 +68,7 @@ func PlainOrRace[T any](plain, race T) T {
 }
 
 // OneGoroutine skips t if the race detector is on: t computes long on one goroutine, where the detector finds
-// nothing and slows it tenfold.
+// nothing but slows t tenfold.
 func OneGoroutine(t testing.TB) {
 	t.Helper()
 	if RaceEnabled {
@@ -76,7 +76,7 @@ func OneGoroutine(t testing.TB) {
 	}
 }
 
-// Check fails the test with this text unless ok. The test goes on.
+// Check fails the test with a formatted text unless ok. The test continues.
 func Check(t testing.TB, ok bool, format string, args ...any) {
 	t.Helper()
 	if !ok {
@@ -84,7 +84,7 @@ func Check(t testing.TB, ok bool, format string, args ...any) {
 	}
 }
 
-// Must ends the test with this text unless ok.
+// Must ends the test with a formatted text unless ok.
 func Must(t testing.TB, ok bool, format string, args ...any) {
 	t.Helper()
 	if !ok {
@@ -100,7 +100,7 @@ func NoErr(t testing.TB, err error) {
 	}
 }
 
-// RequireSignals skips t on Windows, which has no signals to stop and continue a process.
+// RequireSignals skips t on Windows, which has no signals that stop and continue a process.
 func RequireSignals(t testing.TB) {
 	t.Helper()
 	if runtime.GOOS == "windows" {

@@ -18,25 +18,25 @@ import (
 
 // Format describes how files of one kind represent Go values. Structs are mappings with fixed fields, and
 // maps with string keys are mappings with any fields. Slices are lists. All other values are scalars, and so
-// are types that implement encoding.TextUnmarshaler. A field with the tag json:"-" is not read.
+// are values of types that implement encoding.TextUnmarshaler. A Reader skips a field with the tag json:"-".
 type Format struct {
-	Name   func(field string) string                  // name in a file of a field in Go
-	Words  map[reflect.Type][]string                  // texts of an enumeration: word i stands for the value i
-	Wanted map[reflect.Type]string                    // completes "must be", for values of a type
-	Parse  map[reflect.Type]func(string) (any, error) // for scalars with a format other than their UnmarshalText
+	Name   func(field string) string                  // returns the name in a file for a field's name in Go
+	Words  map[reflect.Type][]string                  // texts of an enumeration: word i is the value i
+	Wanted map[reflect.Type]string                    // text after "must be" in errors about values of a type
+	Parse  map[reflect.Type]func(string) (any, error) // for scalars that UnmarshalText cannot parse
 	Fields map[string]Field                           // rules for single fields, by type and name: "Rule.key"
 }
 
-// Field has the rules of one field beyond those of its type.
+// Field has rules for one field in addition to the rules of its type.
 type Field struct {
-	Want     string // completes "must be", instead of Format.Wanted
+	Want     string // text after "must be" in errors, instead of Format.Wanted
 	Required bool
-	Lone     bool // a single scalar may stand for a list with one element
+	Lone     bool // the file may have a scalar in place of a list with one element
 }
 
 func (f *Format) field(t reflect.Type, name string) Field { return f.Fields[t.Name()+"."+name] }
 
-// Want describes the values of type t that a file may have.
+// Want describes the values of type t that a file may have, as the text after "must be".
 func (f *Format) Want(t reflect.Type) string {
 	if w, ok := f.Words[t]; ok {
 		return strings.Join(w, " or ")
@@ -55,7 +55,7 @@ func (f *Format) Want(t reflect.Type) string {
 	return "a mapping with the fields " + strings.Join(f.names(t), ", ")
 }
 
-// IsScalar reports whether a value of type t is a single text in a file.
+// IsScalar reports whether a value of type t is a scalar in a file.
 func (f *Format) IsScalar(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -79,7 +79,7 @@ func (f *Format) names(t reflect.Type) (names []string) {
 	return names
 }
 
-// FieldOf finds a field of struct type t by its name in a file.
+// FieldOf returns the field of struct type t that has a name in files.
 func (f *Format) FieldOf(t reflect.Type, name string) (field reflect.StructField, ok bool) {
 	if i := slices.Index(f.names(t), name); i >= 0 {
 		return f.FieldsOf(t)[i], true
@@ -88,7 +88,7 @@ func (f *Format) FieldOf(t reflect.Type, name string) (field reflect.StructField
 }
 
 // Paths returns the paths of all scalars and lists at and below a value of type t, with [] for the elements
-// of a list. It does not follow maps.
+// of a list. Paths does not descend into maps.
 func (f *Format) Paths(path string, t reflect.Type) (paths []string) {
 	switch {
 	case f.IsScalar(t):
@@ -105,8 +105,8 @@ func (f *Format) Paths(path string, t reflect.Type) (paths []string) {
 	return paths
 }
 
-// SetScalar reads text into v. A number or truth value must be plain, without quotes. The error says that
-// text must be want, or Want of its type if want is empty.
+// SetScalar parses text into v. plain reports whether text has no quotes, as a number or a truth value needs.
+// The error says that text must be want, or, if want is empty, Want of v's type.
 func (f *Format) SetScalar(v reflect.Value, text string, plain bool, want string) (err error) {
 	if list, ok := f.Words[v.Type()]; ok {
 		i := slices.Index(list, text)
@@ -151,14 +151,14 @@ func (f *Format) SetScalar(v reflect.Value, text string, plain bool, want string
 	return nil
 }
 
-// setNumber reads a finite decimal number, or true or false.
+// setNumber parses a finite decimal number, or true or false.
 func setNumber(into any, text string) (err error) {
 	x, isFloat := into.(*float64)
 	if !isFloat {
-		return json.Unmarshal([]byte(text), into) // JSON refuses 010, which is 8 in YAML 1.1 and 10 in YAML 1.2
+		return json.Unmarshal([]byte(text), into) // JSON refuses 010, which is 8 or 10 by YAML version
 	}
 	*x, err = strconv.ParseFloat(text, 64)
-	if strings.ContainsAny(text, "xX_nN") { // hexadecimal, infinite or not a number
+	if strings.ContainsAny(text, "xX_nN") { // hexadecimal, infinite, or NaN
 		return strconv.ErrSyntax
 	}
 	if *x == 0 {
@@ -180,16 +180,16 @@ func Join(path, name string) string {
 // Index returns the path of element i of the list at path.
 func Index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// parent returns the path without its last part.
+// parent returns path without its last component.
 func parent(path string) string {
-	if strings.HasSuffix(path, `"]`) { // %q escapes quotes within the name
+	if strings.HasSuffix(path, `"]`) { // the name after [" has its quotes escaped by %q
 		return path[:max(strings.LastIndex(path, `["`), 0)]
 	}
 	return path[:max(strings.LastIndexAny(path, ".["), 0)]
 }
 
-// Unknown returns the message about an unknown field of the struct of type t at path, and the path that was
-// probably meant: a field with a similar name, or with this name elsewhere; "" without a guess.
+// Unknown returns the message about an unknown field of the struct of type t at path. guess is the path that
+// the author probably meant: a field with a similar name, or with this name elsewhere, or "".
 func (f *Format) Unknown(path, name string, t reflect.Type) (message, guess string) {
 	here := f.similar(name, f.names(t))
 	if path == "" {
@@ -207,7 +207,7 @@ func (f *Format) Unknown(path, name string, t reflect.Type) (message, guess stri
 	return "unknown field" + didYouMean(guess), guess
 }
 
-// similar returns the known name most similar to name, or "" if none is similar.
+// similar returns the known name that is most similar to name, or "" if no name is similar.
 func (f *Format) similar(name string, known []string) string {
 	name = strings.ReplaceAll(f.Name(name), "-", "_")
 	best, least := "", max(1, len(name)/3)+1
@@ -228,7 +228,7 @@ func didYouMean(guess string) string {
 
 // distance returns the number of bytes to insert, delete or replace to turn a into b (Levenshtein).
 func distance(a, b string) int {
-	row := make([]int, len(b)+1) // from a's bytes before i to each prefix of b
+	row := make([]int, len(b)+1) // distances from a's first i bytes to each prefix of b
 	for j := range row {
 		row[j] = j
 	}

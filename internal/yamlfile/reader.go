@@ -1,9 +1,8 @@
 // Package yamlfile reads YAML and JSON files into Go values and reports every mistake with its place.
 //
-// Reading is strict: an unknown, repeated or missing field, a value of another kind, a tag, a merge key, and
-// a text that its type refuses are mistakes. Reading goes on after each mistake. A Format describes files of
-// one kind; a Reader reads one file. A path names a value in a file, such as policy.target, limits[0] or
-// routes["/a"].cost.
+// A Reader is strict: an unknown, repeated or missing field, a value of another kind, a tag, a merge key, and
+// a text that its type refuses are mistakes. A Reader continues after a mistake. A Format describes files of
+// one kind. A path names a value in a file, such as policy.target, limits[0] or routes["/a"].cost.
 package yamlfile
 
 import (
@@ -19,20 +18,20 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// TextMax bounds the bytes of a file and ValuesMax its values. Values are counted with aliases expanded,
-// because nested aliases make very many values from a small file.
+// TextMax is the most bytes of a file, and ValuesMax the most values. Values are counted with aliases
+// expanded, because nested aliases make very many values from a small file.
 const TextMax, ValuesMax = 1 << 20, 200_000
 
-// Place is a position in a file. Line and Column count from 1, Column in characters.
+// Place is a position in a file: line and column, counted from 1, the column in characters.
 type Place struct{ Line, Column int }
 
 var start = Place{1, 1}
 
-// Problem is one mistake.
+// Problem is one mistake in a file.
 type Problem struct {
-	File string // empty if the text comes from no file
+	File string // empty if the text is not from a file
 	Place
-	Text  string // begins with the path, if there is one
+	Text  string // text of the mistake, after the value's path
 	cause error
 }
 
@@ -45,21 +44,21 @@ func (p *Problem) Error() string {
 
 func (p *Problem) Unwrap() error { return p.cause }
 
-// Reader reads one file. Use NewReader.
+// Reader reads one file. NewReader makes a Reader.
 type Reader struct {
 	File   string
 	Places map[string]Place // place of every value of the file, by path
-	Zeros  map[string]Place // place of every scalar that was read and is zero, by path
+	Zeros  map[string]Place // place of every scalar whose read value is zero, by path
 
 	format   *Format
 	cause    error
 	problems []*Problem
-	unread   map[string]bool // paths that could not be read, or that an unknown name may have meant
-	around   map[string]bool // all paths above the unread ones
-	left     int             // number of values that may still come
+	unread   map[string]bool // paths that could not be read, or that an unknown name probably meant
+	around   map[string]bool // all paths above the paths in unread
+	left     int             // number of values that the file may still have
 }
 
-// NewReader returns a Reader of the file with that name. Every Problem wraps cause.
+// NewReader returns a Reader of a file. Every Problem wraps cause.
 func (f *Format) NewReader(file string, cause error) *Reader {
 	return &Reader{
 		File: file, Places: map[string]Place{}, Zeros: map[string]Place{},
@@ -67,7 +66,7 @@ func (f *Format) NewReader(file string, cause error) *Reader {
 	}
 }
 
-// Add reports a mistake in the value at path. It wraps cause.
+// Add records a mistake in the value at path. The Problem wraps cause.
 func (r *Reader) Add(path string, at Place, text string, cause error) {
 	if path != "" {
 		text = path + ": " + text
@@ -75,7 +74,7 @@ func (r *Reader) Add(path string, at Place, text string, cause error) {
 	r.problems = append(r.problems, &Problem{r.File, at, text, cause})
 }
 
-// Bad reports that the value at path could not be read.
+// Bad records that the value at path could not be read.
 func (r *Reader) Bad(path string, at Place, format string, args ...any) {
 	r.Add(path, at, fmt.Sprintf(format, args...), r.cause)
 	r.skip(path)
@@ -89,11 +88,11 @@ func (r *Reader) skip(path string) {
 	}
 }
 
-// Complete reports whether everything was read.
+// Complete reports whether the Reader could read all values so far.
 func (r *Reader) Complete() bool { return len(r.unread) == 0 }
 
-// Unread reports whether the value at path, or a part of it, could not be read. Validating such a value would
-// report a false mistake.
+// Unread reports whether the value at path, or a value within it, could not be read. Validating the zero of
+// an unread value would report a false mistake.
 func (r *Reader) Unread(path string) bool {
 	for at := path; ; at = parent(at) {
 		if r.unread[at] {
@@ -105,7 +104,7 @@ func (r *Reader) Unread(path string) bool {
 	}
 }
 
-// PlaceOf returns the place of path, or of the nearest enclosing value in the file.
+// PlaceOf returns the place of the value at path, or of the nearest enclosing value in the file.
 func (r *Reader) PlaceOf(path string) Place {
 	for ; path != ""; path = parent(path) {
 		if at, ok := r.Places[path]; ok {
@@ -123,8 +122,8 @@ func (r *Reader) Problems() []*Problem {
 	return r.problems
 }
 
-// Read reads text, the value at path, into v, which must be settable. It reports whether text is a YAML
-// document; mistakes in it are Problems.
+// Read parses text, which is the value at path, into v, which must be settable. Read reports whether text is
+// a YAML document. Mistakes in the document are Problems.
 func (r *Reader) Read(path string, text []byte, v reflect.Value) bool {
 	n := r.document(path, text)
 	if n != nil {
@@ -135,7 +134,7 @@ func (r *Reader) Read(path string, text []byte, v reflect.Value) bool {
 
 var indentedByTab = regexp.MustCompile(`^ *\t`)
 
-// document parses text; it returns nil after a mistake.
+// document parses text as one YAML document, and returns nil after a mistake.
 func (r *Reader) document(path string, text []byte) *yaml.Node {
 	if len(text) > TextMax {
 		r.Bad(path, start, "the file has more than %d bytes", TextMax)
@@ -151,7 +150,7 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 	case isSyntax:
 		at := Place{e.Mark.Line, e.Mark.Column}
 		if at.Line > end.Line || at.Line == 0 {
-			at = end // something is missing at the end
+			at = end // the end of the file lacks a token
 		}
 		message := strings.TrimSuffix(e.Message+" ("+e.ContextMsg+")", " ()")
 		lines := strings.Split(string(text), "\n")
@@ -166,7 +165,7 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 		r.Bad(path, Place{all[1].Line, all[1].Column}, "there is more than one document")
 	case len(all) == 1 && len(all[0].Content) == 1:
 		n := all[0].Content[0]
-		if !isNull(n) || path != "" && n.Value != "" { // an assignment of null clears a section
+		if !isNull(n) || path != "" && n.Value != "" { // assigning null clears a section
 			return n
 		}
 		fallthrough
@@ -177,7 +176,7 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 }
 
 // readableUntil returns the place of the first byte that YAML does not accept as text, or the end. The YAML
-// package reports no place for such a byte.
+// package reports no place for an unacceptable byte.
 func readableUntil(text []byte) (at Place, all bool) {
 	at = start
 	for len(text) > 0 {
@@ -209,7 +208,7 @@ func (r *Reader) value(path string, n *yaml.Node, v reflect.Value, f Field) {
 		return
 	}
 	kind, scalar, isText := v.Kind(), r.format.IsScalar(v.Type()), n.Kind == yaml.ScalarNode && !isNull(n)
-	isSection := n.Kind == yaml.MappingNode || isNull(n) // its fields may all be commented out
+	isSection := n.Kind == yaml.MappingNode || isNull(n) // a section's fields may all be commented out
 	switch {
 	case n.Style&yaml.TaggedStyle != 0:
 		r.Bad(path, at, "has the tag %s; tags are not read", n.ShortTag())
@@ -255,7 +254,7 @@ func (r *Reader) value(path string, n *yaml.Node, v reflect.Value, f Field) {
 }
 
 func (r *Reader) list(path string, n *yaml.Node, v reflect.Value) {
-	if len(n.Content) > 0 { // an empty list is nil
+	if len(n.Content) > 0 { // an empty list becomes nil
 		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	}
 	for i, item := range n.Content {
@@ -286,9 +285,9 @@ func (r *Reader) fields(path string, n *yaml.Node, v reflect.Value) {
 	}
 }
 
-// pairs calls each for every name of a mapping, with its path and place.
+// pairs calls each for every entry of a mapping, with the entry's name, path and place.
 func (r *Reader) pairs(path string, n *yaml.Node, each func(name, here string, at Place, value *yaml.Node)) {
-	first := map[string]int{} // line of a name
+	first := map[string]int{} // line of the first entry with a name
 	for pair := range slices.Chunk(n.Content, 2) {
 		key, value, at := pair[0], pair[1], Place{pair[0].Line, pair[0].Column}
 		here := Join(path, key.Value)
