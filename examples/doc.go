@@ -1,3 +1,3 @@
-// Package examples holds programs that show the limiter in use, each with a test. They are a
-// separate module, so that importers of the limiter do not inherit their dependencies.
+// Package examples has programs that use the limiter, each with a test. The programs are a separate module,
+// so that importers of the limiter do not inherit the dependencies of the programs.
 package examples

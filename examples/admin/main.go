@@ -1,13 +1,14 @@
-// Command admin is a page on which an operator finds the busiest keys of a Limiter, looks at a key, blocks
-// it, and sets or resets its limits. Run it in the folder examples, with the Redis of the service and the
-// name of its Limiter:
+// Command admin serves a page on which an operator finds the busiest keys of a Limiter, looks at a key,
+// blocks the key, and sets or resets its limits. Run admin in the folder examples, with the Redis of the
+// service and the name of the service's Limiter:
 //
 //	go run ./admin -name api
 //
-// "Back to the program's limits" puts those of this program in force, so it needs the -limits of the service.
+// The button "Back to the program's limits" puts -limits in force, so -limits must be the service's limits.
 //
-// The page knows no users, so it is served on a loopback address alone: reach it by "ssh -L". Pages of other
-// sites cannot use it: a POST must have its origin, a Host must be a loopback name, and no frame may show it.
+// The page has no login, so admin serves a loopback address only: an operator reaches it by "ssh -L". Pages
+// of other sites cannot use the page: a POST must have the page's origin, a Host a loopback name, and no
+// frame may show the page.
 package main
 
 import (
@@ -58,7 +59,7 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", a.limiter.Shutdown(ending))
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -67,10 +68,10 @@ func must[T any](value T, err error) T {
 }
 
 type admin struct {
-	prefix  string // of the keys in the store
+	prefix  string // prefix of the keys in the store
 	store   *redisbucket.Store
 	limiter *hybrid.Limiter
-	limits  []hybrid.Limit // of the service; nil where they are not known
+	limits  []hybrid.Limit // limits of the service; nil if unknown
 }
 
 func newAdmin(client redis.UniversalClient, prefix, name, limits string) (*admin, error) {
@@ -79,7 +80,7 @@ func newAdmin(client redis.UniversalClient, prefix, name, limits string) (*admin
 		return nil, err
 	}
 	a := &admin{store: store}
-	cfg := hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.Unlimited}} // it asks for no tokens
+	cfg := hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.Unlimited}} // requests nothing
 	if limits != "" {
 		if a.limits, err = parse(limits); err != nil {
 			return nil, err
@@ -122,7 +123,7 @@ func (a *admin) handler() http.Handler {
 	})
 }
 
-// change does as the form says.
+// change makes the change that the form requests.
 func (a *admin) change(r *http.Request) error {
 	key := r.FormValue("key")
 	switch r.FormValue("do") {
@@ -160,18 +161,18 @@ func parse(text string) (limits []hybrid.Limit, err error) {
 type use struct {
 	Key, Limits   string
 	Exists        bool
-	Rows          []row // one for each limit
+	Rows          []row // a row for each limit
 	Leased        int64 // tokens that processes hold
-	Spent, Denied int64 // tokens since the bucket was made
+	Spent, Denied int64 // tokens since the creation of the bucket
 	Err           error
 }
 
 type row struct {
 	Limit string
-	Use   []int64 // capacity, used, left; none of a limit that counts nothing
+	Use   []int64 // capacity, used, left; empty for a limit that counts nothing
 }
 
-// show answers with a template about the key. failed is the error of a change.
+// show answers with a template about the key of the request. failed is the error of a change, or nil.
 func (a *admin) show(w http.ResponseWriter, r *http.Request, name string, failed error) {
 	u := use{Key: r.FormValue("key"), Err: failed}
 	status := http.StatusOK
@@ -195,13 +196,13 @@ func (a *admin) show(w http.ResponseWriter, r *http.Request, name string, failed
 	execute(w, name, status, u)
 }
 
-// busy is a key that "busiest" shows.
+// busy is a key in the list of the busiest keys.
 type busy struct {
 	redisbucket.KeyUse
-	Left []string // of each limit
+	Left []string // tokens left of each limit
 }
 
-// showBusiest answers after the two seconds for which it counts what the keys use.
+// showBusiest counts the tokens that keys use for two seconds, and answers with the busiest keys.
 func (a *admin) showBusiest(w http.ResponseWriter, r *http.Request) {
 	found, err := a.store.Busiest(r.Context(), redisbucket.BusiestOptions{Prefix: a.prefix, Count: 10})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command api is an HTTP API with limits for each user, for each address and altogether, on any
-// number of replicas. README.md says how to run it with Redis, Prometheus and Grafana.
+// Command api is an HTTP API with limits for each user, for each address and for all requests, on any number
+// of replicas. README.md describes how to run api with Redis, Prometheus and Grafana.
 //
 // service.go has the API, its limits and its metrics.
 package main
@@ -59,7 +59,7 @@ func run(ctx context.Context) error {
 	return s.serve(ctx, users, operators, *grace)
 }
 
-// open returns the store of the limits: the Redis at url, or this process alone if url is empty.
+// open returns the store of the limits: the Redis at url, or a store in this process if url is empty.
 func open(url string) (lease.Store, error) {
 	if url == "" {
 		return memory.New(nil), nil
@@ -68,14 +68,14 @@ func open(url string) (lease.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	// url may say otherwise. The defaults of go-redis are 5 s, for which a hanging server keeps a connection.
+	// The url may set other timeouts. With go-redis's defaults of 5 s, a hanging server blocks a connection.
 	options.DialTimeout = cmp.Or(options.DialTimeout, 500*time.Millisecond)
 	options.ReadTimeout = cmp.Or(options.ReadTimeout, 500*time.Millisecond)
 	return redisbucket.New(redis.NewClient(options), redisbucket.Config{Prefix: "example-api:"})
 }
 
-// serve answers users and operators until ctx ends, and then stops in order: it takes no new traffic,
-// finishes the requests under way, and gives all leased tokens back to Redis for the other replicas.
+// serve answers users and operators until ctx ends. Then serve accepts no new connections, finishes the
+// requests under way, and gives back all leased tokens to Redis for the other replicas.
 func (s *service) serve(ctx context.Context, toUsers, toOperators net.Listener, grace time.Duration) error {
 	users := &http.Server{Handler: s.api(), ReadHeaderTimeout: 5 * time.Second}
 	operators := &http.Server{Handler: s.admin(), ReadHeaderTimeout: 5 * time.Second}

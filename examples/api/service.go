@@ -22,15 +22,15 @@ import (
 
 // service is the API with its limits.
 type service struct {
-	rules     *rules.Rules    // limits of users and addresses: config/rules.yaml
-	reports   *hybrid.Limiter // the line in front of the costly reports
+	rules     *rules.Rules    // limits of users and addresses, from config/rules.yaml
+	reports   *hybrid.Limiter // limiter in front of the costly reports
 	telemetry *hybridotel.Telemetry
 	registry  *prometheus.Registry
 	ready     atomic.Bool
 }
 
-// newService returns the API with limits in store. Its only I/O is reading the rules, so it starts
-// while Redis is away.
+// newService returns the API with limits in store. newService does no I/O except reading the rules, so the
+// service starts while Redis is away.
 func newService(store lease.Store, file string, callTimeout time.Duration) (*service, error) {
 	s := &service{registry: prometheus.NewRegistry()}
 	reader, err := exporter.New(exporter.WithRegisterer(s.registry), exporter.WithoutScopeInfo(),
@@ -38,7 +38,7 @@ func newService(store lease.Store, file string, callTimeout time.Duration) (*ser
 	if err != nil {
 		return nil, err
 	}
-	// With a TracerProvider there would be spans, too.
+	// With a TracerProvider, the telemetry would also have spans.
 	s.telemetry, err = hybridotel.New(hybridotel.Config{
 		MeterProvider: metric.NewMeterProvider(metric.WithReader(reader)),
 	})
@@ -71,9 +71,9 @@ func newService(store lease.Store, file string, callTimeout time.Duration) (*ser
 	return s, nil
 }
 
-// warmUp makes the service ready as soon as Redis answers: a process that has no connection yet
-// would deny its first requests. Without Redis it becomes ready after some seconds all the same, as
-// the fallback decides then. For the same reason an outage later on does not make it unready.
+// warmUp makes the service ready as soon as Redis answers: a process without a connection would deny its
+// first requests. Without Redis, the service becomes ready after ten seconds, because the fallback then
+// decides. Because of the fallback, a later outage does not make the service unready.
 func (s *service) warmUp(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -83,12 +83,12 @@ func (s *service) warmUp(ctx context.Context) {
 	s.ready.Store(ctx.Err() == nil)
 }
 
-// shutdown gives the leased tokens back.
+// shutdown gives back the leased tokens.
 func (s *service) shutdown(ctx context.Context) error {
 	return errors.Join(s.rules.Shutdown(ctx), s.reports.Shutdown(ctx))
 }
 
-// admin serves operators and the orchestrator, without a limit.
+// admin serves operators and the orchestrator without limits.
 func (s *service) admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
@@ -101,7 +101,7 @@ func (s *service) admin() http.Handler {
 	return mux
 }
 
-// api serves users, behind the rules of the file.
+// api serves users, with the limits of the rules file.
 func (s *service) api() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -114,8 +114,8 @@ func (s *service) api() http.Handler {
 	return s.rules.Handler(mux)
 }
 
-// report makes a report, which is so costly that all replicas together make five a second. A
-// request waits for its turn, and is refused at once if its turn would come too late.
+// report makes a report, which is so costly that all replicas together make five a second. A request waits
+// for its turn. If the turn would come too late, the request is denied at once.
 func (s *service) report(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()

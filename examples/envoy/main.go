@@ -1,5 +1,5 @@
-// Command envoy limits requests as the example of Envoy's rate limit service does: rules.yaml has its
-// descriptors as rules, with a limit for named values, and says what has no counterpart. Run it in the
+// Command envoy limits requests as the example of Envoy's rate limit service does. rules.yaml has the
+// descriptors of that example as rules, and names the descriptors without a counterpart. Run envoy in the
 // folder examples, with a Redis:
 //
 //	go run ./envoy
@@ -21,7 +21,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// mock answers every request, as the cluster mock does.
+// mock answers every request, as the cluster mock of that example does.
 var mock = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("Hi\n")) })
 
 func main() {
@@ -32,7 +32,7 @@ func main() {
 	defer stop()
 	client := redis.NewClient(must(redis.ParseURL(*url)))
 	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "envoy-example:"}))
-	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	log.Print("ping: ", buckets.Ping(ctx)) // Without a ping, the first requests may be denied.
 	limits := must(rules.Open(*file, rules.Config{Store: buckets}))
 	handler := limits.Handler(mock)
 	server := &http.Server{Addr: "localhost:8080", Handler: handler, ReadHeaderTimeout: 5 * time.Second}
@@ -43,7 +43,7 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", limits.Shutdown(ending))
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

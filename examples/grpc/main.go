@@ -1,5 +1,5 @@
-// Command grpc is a gRPC service with limits for each user, of calls and of messages in streams, and
-// a client that retries when the server says. Run it in the folder examples, with a Redis:
+// Command grpc is a gRPC service with limits for each user, on calls and on messages in streams, and a client
+// that retries at the time that the server names. Run grpc in the folder examples, with a Redis:
 //
 //	go run ./grpc -serve    # any number of servers share the limits
 //	go run ./grpc           # 20 calls: those above the limit come late
@@ -45,12 +45,12 @@ func main() {
 	}
 	client := redis.NewClient(must(redis.ParseURL(*url)))
 	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "grpc-example:"}))
-	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	log.Print("ping: ", buckets.Ping(ctx)) // Without a ping, the first requests may be denied.
 	listener := must(net.Listen("tcp", address))
 	log.Print("shutdown: ", serve(ctx, listener, buckets, hybrid.PerSecond(5), hybrid.PerSecond(10)))
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -64,7 +64,7 @@ func serve(ctx context.Context, l net.Listener, buckets lease.Store, ofUser, inS
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	// This service believes its clients. Yours takes the user from a token that it has checked.
+	// The example's service trusts its clients. A real service takes the user from a verified token.
 	user := grpclimit.Metadata("x-user")
 	ofCalls, ofMessages := rpclimit.New(calls, user), rpclimit.New(messages, user, rpclimit.Wait(time.Minute))
 	server := grpc.NewServer(grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(ofCalls)),
@@ -74,10 +74,10 @@ func serve(ctx context.Context, l net.Listener, buckets lease.Store, ofUser, inS
 	err := server.Serve(l)
 	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return errors.Join(err, calls.Shutdown(ending), messages.Shutdown(ending)) // tokens go back
+	return errors.Join(err, calls.Shutdown(ending), messages.Shutdown(ending)) // give back tokens
 }
 
-// call makes 20 calls, one after the other, and prints the result of each.
+// call makes 20 calls, one after another, and prints the result of each call.
 func call(ctx context.Context) error {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(nil)))

@@ -1,13 +1,13 @@
-// Command llm is a gateway to a language model. Each tenant has a limit of requests and one of tokens a
-// minute, and all tenants share a budget: one decision. The cost of a request is unknown in advance: the
-// gateway reserves an estimate and settles the model's actual use. Run it in the folder examples; the model
-// is a fake in the same program, and the limits are in a Redis:
+// Command llm is a gateway to a language model. Each tenant has a limit of requests and a limit of tokens per
+// minute, and all tenants share a budget; one decision checks all three limits. The cost of a request is
+// unknown in advance: the gateway reserves an estimate, and settles the model's actual use. Run llm in the
+// folder examples, with a Redis for the limits; the model is a fake in the same program:
 //
 //	go run ./llm
 //	curl -iN localhost:8080/v1/chat/completions -H 'Authorization: Bearer key-acme' \
 //	  -d '{"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 50, "stream": true}'
 //
-// gateway.go is the gateway with its limits.
+// gateway.go has the gateway and its limits.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	defer stop()
 	client := redis.NewClient(must(redis.ParseURL(*url)))
 	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "llm-example:"}))
-	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	log.Print("ping: ", buckets.Ping(ctx)) // Without a ping, the first requests may be denied.
 	requests, tokens, budget := hybrid.PerMinute(60), hybrid.PerMinute(10_000), hybrid.PerMinute(100_000)
 	g := must(newGateway(buckets, "http://localhost:8080/model", requests, tokens, budget))
 	mux := http.NewServeMux()
@@ -48,7 +48,7 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", g.shutdown(ending))
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -56,7 +56,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// model is a fake: it sends half of the allowed words, one after the other, and its usage at the end.
+// model is a fake: it sends half of the allowed words, one after another, and its usage at the end.
 func model(w http.ResponseWriter, r *http.Request) {
 	var c completion
 	_ = json.NewDecoder(r.Body).Decode(&c)

@@ -1,16 +1,16 @@
 // Command mcp is an MCP server (Model Context Protocol) that limits tools/call by three keys at once, all or
 // none: the agent, the tool and the tenant. Each tool has a limit of its own, and a cost in tokens of the
-// agent and of the tenant. The agent and the tenant come from the bearer token: a header would let a caller
-// invent them. Run it in the folder examples, with a Redis:
+// agent and of the tenant. The agent and the tenant come from the bearer token, because a caller could invent
+// the values of a header. Run mcp in the folder examples, with a Redis:
 //
 //	go run ./mcp
 //	for i in 1 2 3; do curl localhost:8080/mcp -H 'Authorization: Bearer secret-of-ann' \
 //	  -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \
 //	  -d '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "report"}}'; done
 //
-// A denied call is answered by a tool result with isError. The specification (2025-11-25, Tools, Error
-// Handling) has two kinds of errors: clients should show a tool result to the model, which can act on it, and
-// need not show a JSON-RPC error. The text tells the model when to come back, and _meta tells the client.
+// The answer to a denied call is a tool result with isError. The specification (2025-11-25, Tools, Error
+// Handling) has two kinds of errors: clients should show a tool result to the model, which can act on it, but
+// need not show a JSON-RPC error. The text tells the model when to retry, and _meta tells the client.
 package main
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// tools holds each tool's limit for all tenants together, and its cost for the agent and for the tenant.
+// tools has each tool's limit for all tenants together, and its cost for the agent and for the tenant.
 var tools = map[string]struct {
 	limit hybrid.Limit
 	cost  int64
@@ -43,7 +43,7 @@ var tools = map[string]struct {
 	"report": {hybrid.PerMinute(4), 10},
 }
 
-// agents holds the known agents by bearer token. In a real service the claims of a verified JWT say this.
+// agents has the known agents by bearer token. A real service reads agents from the claims of a verified JWT.
 var agents = map[string]struct{ tenant, name string }{
 	"secret-of-ann": {"acme", "ann"},
 	"secret-of-bob": {"acme", "bob"},
@@ -58,10 +58,10 @@ func limitsFor(_ context.Context, key string) ([]hybrid.Limit, error) {
 	case "agent":
 		return []hybrid.Limit{hybrid.PerMinute(20)}, nil
 	}
-	return []hybrid.Limit{hybrid.PerMinute(30)}, nil // a tenant
+	return []hybrid.Limit{hybrid.PerMinute(30)}, nil // limit of a tenant
 }
 
-// verify returns the agent of a bearer token. RequireBearerToken answers an error with 401.
+// verify returns the agent of a bearer token. RequireBearerToken answers an error with status 401.
 func verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 	a, known := agents[token]
 	if !known {
@@ -70,8 +70,8 @@ func verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, 
 	return &auth.TokenInfo{UserID: a.tenant + "/" + a.name, Extra: map[string]any{"tenant": a.tenant}}, nil
 }
 
-// limited limits tools/call. It passes other methods, and also unknown tools, which the server refuses: an
-// invented name makes no key.
+// limited limits tools/call. limited passes other methods and unknown tools to the server, which refuses
+// unknown tools: an invented tool name makes no key.
 func limited(limiter *hybrid.Limiter) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
@@ -84,7 +84,7 @@ func limited(limiter *hybrid.Limiter) mcp.Middleware {
 				limiter.Key(fmt.Sprint("tenant ", from.Extra["tenant"])))
 			taken, err := all.TakeEach(ctx, cost, 1, cost)
 			if err != nil {
-				return nil, err // a JSON-RPC error: the model cannot mend it
+				return nil, err // a JSON-RPC error, because the model cannot correct the fault
 			}
 			if !taken.OK {
 				return denied(taken), nil
@@ -94,7 +94,7 @@ func limited(limiter *hybrid.Limiter) mcp.Middleware {
 	}
 }
 
-// denied returns the answer to a denied call: which limit denied it, and when to come back.
+// denied returns the answer to a denied call: the limit that denied the call, and the time to retry.
 func denied(r hybrid.Result) *mcp.CallToolResult {
 	seconds := int64(math.Ceil(r.RetryAfter.Seconds()))
 	text := fmt.Sprintf("The limit of %s is reached (%v). Retry in %d seconds.", r.Key, r.Limit, seconds)
@@ -116,10 +116,10 @@ func newServer(buckets lease.Store) (http.Handler, *hybrid.Limiter, error) {
 			})
 	}
 	server.AddReceivingMiddleware(limited(limiter))
-	// Without sessions any server answers any request.
+	// Without sessions, any server can answer any request.
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
 		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
-	options := auth.RequireBearerTokenOptions{AllowMissingExpiration: true} // as those of agents
+	options := auth.RequireBearerTokenOptions{AllowMissingExpiration: true} // agents' tokens do not expire
 	return auth.RequireBearerToken(verify, &options)(handler), limiter, err
 }
 
@@ -130,7 +130,7 @@ func main() {
 	defer stop()
 	client := redis.NewClient(must(redis.ParseURL(*url)))
 	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "mcp-example:"}))
-	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	log.Print("ping: ", buckets.Ping(ctx)) // Without a ping, the first requests may be denied.
 	handler, limiter, err := newServer(buckets)
 	if err != nil {
 		log.Fatal(err)
@@ -145,7 +145,7 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", limiter.Shutdown(ending))
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

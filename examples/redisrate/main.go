@@ -1,6 +1,6 @@
 // Command redisrate is an HTTP service that was written with redis_rate and moved to yuzhi. A gateway sets
-// X-Plan-Limit of each request to the limit of the customer's plan, and KeyWithLimits takes it. Take replaces
-// Allow and AllowN of redis_rate. TakeUpTo replaces AllowAtMost.
+// X-Plan-Limit of each request to the limit of the customer's plan, and the service passes this limit to
+// KeyWithLimits. Take replaces Allow and AllowN of redis_rate. TakeUpTo replaces AllowAtMost.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Print("ping: ", limiter.Ping(ctx)) // Without it the first request may be denied.
+	log.Print("ping: ", limiter.Ping(ctx)) // Without a ping, the first request may be denied.
 	server := http.Server{Addr: *addr, Handler: handler(limiter, hybrid.PerMinute)}
 	go func() { log.Print(server.ListenAndServe()); stop() }()
 	<-ctx.Done()
@@ -45,7 +45,7 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(end), limiter.Shutdown(end), client.Close())
 }
 
-// handler returns the service. A plan's limit is per of the number in X-Plan-Limit.
+// handler returns the service. per makes a plan's limit from the number in X-Plan-Limit.
 func handler(limiter *hybrid.Limiter, per func(int64) hybrid.Limit) http.Handler {
 	mux, name := http.NewServeMux(), func(r *http.Request) string { return "project:" + r.PathValue("id") }
 	limited := func(pattern string, take func(*hybrid.Key, context.Context, int64) (hybrid.Result, error)) {
@@ -54,7 +54,7 @@ func handler(limiter *hybrid.Limiter, per func(int64) hybrid.Limit) http.Handler
 			n, _ := strconv.ParseInt(cmp.Or(r.PathValue("n"), "1"), 10, 64)   // An n of 0 costs nothing.
 			res, err := take(limiter.KeyWithLimits(name(r), per(plan)), r.Context(), n)
 			switch {
-			case n < 1 || err != nil: // Take fails for an n above the burst, as no wait helps it.
+			case n < 1 || err != nil: // Take returns an error for an n above the burst.
 				http.Error(w, fmt.Sprint("n or the plan is not valid: ", err), http.StatusBadRequest)
 			case !res.OK && res.Source == hybrid.SourceFallback:
 				http.Error(w, "Redis does not answer", http.StatusServiceUnavailable)

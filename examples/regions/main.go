@@ -1,21 +1,22 @@
 // Command regions has one limit over two regions: the buckets are in region a, and region b is 80 ms away.
-// Both together admit no more than the limit. Below the limit only the first requests wait for a call,
-// because a process leases tokens for half a second. Run it in the folder examples, with a Redis; both
-// regions are in the same program, which delays their calls:
+// Both regions together admit no more than the limit. Below the limit, only the first requests wait for a
+// call, because a process leases tokens for half a second. Run regions in the folder examples, with a Redis.
+// Both regions are in the same program, which delays their calls:
 //
 //	go run ./regions
 //
-// The settings for a distant region:
+// The following settings matter for a distant region:
 //
-//   - Burst: with 4 x rate x round trip (320) many requests of b still wait for a call, with twice that none.
+//   - Burst: with 4 x rate x round trip (320), many requests in b still wait for a call, and with twice that
+//     burst none.
 //   - Policy.Target: longer leases make fewer calls, and need a burst of 4 x rate x Target (2000).
-//   - CallTimeout above the slowest round trip: otherwise the store counts as away.
-//   - FallbackDeny: a cut between the regions stops b when its leases end. With a local share, the default, b
-//     would admit its part of the rate on top of what a admits.
-//   - Above the limit Allow waits for a call when the process holds nothing. TryAllow never waits.
+//   - CallTimeout must exceed the slowest round trip, otherwise the store counts as away.
+//   - FallbackDeny: a cut between the regions stops b when its leases end. With FallbackLocalShare, the
+//     default, b would admit its fraction of the rate in addition to the requests that a admits.
+//   - Above the limit, Allow waits for a call when the process has no tokens. TryAllow never waits.
 //
-// The simulator plans the settings from scenario.yaml, in which each region has its own round trip. The
-// second command shows how long requests wait with the smaller burst:
+// The simulator plans the settings from scenario.yaml, in which each region has its own round trip. The run
+// command shows how long requests wait with the smaller burst:
 //
 //	go run -C .. ./sim/cmd/leasesim plan -f examples/regions/scenario.yaml
 //	go run -C .. ./sim/cmd/leasesim run -f examples/regions/scenario.yaml --set 'limits=[1000/s burst 320]'
@@ -41,12 +42,12 @@ import (
 )
 
 const (
-	rate, burst = 1000, 2000 // of both regions together
+	rate, burst = 1000, 2000 // rate and burst of both regions together
 	length      = 4 * time.Second
-	clients     = 100 // of each region
+	clients     = 100 // number of clients in each region
 )
 
-// far is a store behind a network.
+// far is a store at the far end of a slow network.
 type far struct {
 	lease.Store
 	roundTrip time.Duration
@@ -60,7 +61,7 @@ func (f far) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lea
 	})
 }
 
-// region is one process, and its decisions.
+// region is one process with its decisions.
 type region struct {
 	name     string
 	limiter  *hybrid.Limiter
@@ -69,11 +70,11 @@ type region struct {
 	asked    int
 	admitted []time.Time
 	waited   int           // decisions that took a millisecond or more
-	last     time.Duration // from start to the last of them
-	longest  time.Duration // of them
+	last     time.Duration // time from the start to the last waiting decision
+	longest  time.Duration // longest wait of a decision
 }
 
-// ask asks every interval of each client until ctx ends.
+// ask makes each client send a request every interval until ctx ends.
 func (r *region) ask(ctx context.Context, interval time.Duration) {
 	var all sync.WaitGroup
 	for range clients {
@@ -102,7 +103,7 @@ func (r *region) note(ok bool, begin, end time.Time) {
 	}
 }
 
-// run has two regions ask for a multiple of the limit together.
+// run makes two regions together request a multiple of the limit.
 func run(ctx context.Context, buckets lease.Store, load float64) (a, b *region, err error) {
 	open := func(name string, roundTrip time.Duration) *region {
 		limiter, failed := hybrid.New(&far{buckets, roundTrip}, hybrid.Config{
@@ -129,7 +130,7 @@ func run(ctx context.Context, buckets lease.Store, load float64) (a, b *region, 
 	return a, b, errors.Join(a.limiter.Shutdown(ending), b.limiter.Shutdown(ending))
 }
 
-// needed returns the burst that one central bucket of this rate needs to admit at all of these times.
+// needed returns the burst with which a central bucket of this rate would admit requests at these times.
 func needed(times []time.Time) (most float64) {
 	slices.SortFunc(times, time.Time.Compare)
 	level, before := 0.0, time.Time{}
@@ -147,7 +148,7 @@ func main() {
 	defer stop()
 	client := redis.NewClient(must(redis.ParseURL(*url)))
 	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "regions-example:"}))
-	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	log.Print("ping: ", buckets.Ping(ctx)) // Without a ping, the first requests may be denied.
 	for _, load := range []float64{0.9, 2} {
 		a, b, err := run(ctx, buckets, load)
 		if err != nil {
@@ -164,7 +165,7 @@ func main() {
 	}
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

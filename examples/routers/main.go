@@ -1,6 +1,6 @@
-// Command routers serves one API with four routers, net/http, chi, gin and echo, behind one and
-// the same middleware: routers.go has the line that each needs. The limits are in rules.yaml, and
-// may be changed while it runs. Run it in the folder examples, with a Redis:
+// Command routers serves one API with four routers, net/http, chi, gin and echo, behind the same middleware:
+// routers.go has the line that each router needs. The limits are in rules.yaml, and may be changed while the
+// command runs. Run routers in the folder examples, with a Redis:
 //
 //	go run ./routers -router chi                              # or http, gin, echo
 //	curl -i localhost:8080/users/ann/orders
@@ -30,7 +30,7 @@ func main() {
 	defer stop()
 	client := redis.NewClient(must(redis.ParseURL(*url)))
 	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "routers-example:"}))
-	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	log.Print("ping: ", buckets.Ping(ctx)) // Without a ping, the first requests may be denied.
 	with, ok := routers[*router]
 	if !ok {
 		log.Fatal("no such router: ", *router)
@@ -45,7 +45,7 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", limits.Shutdown(ending))
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

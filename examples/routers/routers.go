@@ -9,19 +9,19 @@ import (
 	"github.com/labstack/echo/v5"
 )
 
-// middleware is the type of the result of httplimit.Middleware, and of rules.Rules.Handler.
+// middleware is the result type of httplimit.Middleware and of rules.Rules.Handler.
 type middleware = func(http.Handler) http.Handler
 
-// routers maps names to routers that serve a user's orders behind limit. Below each the request has
-// the route's pattern and its path values, so httplimit.Pattern and httplimit.Path work as they are.
+// routers maps names to routers that serve a user's orders behind limit. In each router, the request has the
+// route's pattern and path values, so httplimit.Pattern and httplimit.Path work without changes.
 var routers = map[string]func(limit middleware) http.Handler{
 	"http": func(limit middleware) http.Handler {
 		mux := http.NewServeMux()
 		mux.Handle("GET /users/{user}/orders", limit(http.HandlerFunc(orders)))
 		return mux
 	},
-	// With, or Use within a Route or a Group: where chi has found the route already. With Use at the top
-	// the limiter comes before that, and httplimit.Pattern would find no pattern.
+	// With, or Use within a Route or a Group, runs the limiter after chi has found the route. With Use at the
+	// top, the limiter runs before that, and httplimit.Pattern would find no pattern.
 	"chi": func(limit middleware) http.Handler {
 		r := chi.NewRouter()
 		r.With(limit).Get("/users/{user}/orders", orders)
@@ -40,7 +40,7 @@ var routers = map[string]func(limit middleware) http.Handler{
 	},
 }
 
-// forGin is the adapter that gin lacks. It stops the chain after a denial, which is answered already.
+// forGin is the adapter that gin lacks. forGin stops the chain after a denial, which limit has answered.
 func forGin(limit middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		c.Request.Pattern = c.FullPath()
@@ -56,7 +56,7 @@ func forGin(limit middleware) gin.HandlerFunc {
 	}
 }
 
-// orders stands for a costly handler.
+// orders represents a costly handler.
 func orders(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"user": r.PathValue("user"), "path": r.URL.Path})
 }

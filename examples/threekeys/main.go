@@ -1,5 +1,5 @@
 // Command threekeys is an HTTP API that limits a request by three keys at once, all or none: all requests
-// together, the customer, and the customer on the route. Without an API key the customer is an address.
+// together, the customer, and the customer on the route. Without an API key, the customer is an address.
 package main
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-var customers = map[string]string{"secret-of-ann": "ann", "secret-of-big": "big"} // by API key
+var customers = map[string]string{"secret-of-ann": "ann", "secret-of-big": "big"} // customers by API key
 
-var times = map[string]int64{"0:big": 2} // the limits; FirstOf puts 0: before a customer's name
+var times = map[string]int64{"0:big": 2} // limits' factors; FirstOf puts 0: before a customer
 
-// customer returns an empty key without an API key. FirstOf then goes on to the address.
+// customer returns "" for a request without an API key. FirstOf then uses the address.
 func customer(r *http.Request) (string, error) { return customers[r.Header.Get("X-API-Key")], nil }
 
-// open returns the API, and its limiters by name.
+// open returns the API, and its limiters by key name.
 func open(store hybrid.Store) (http.Handler, map[string]*hybrid.Limiter) {
 	limiters, mux := map[string]*hybrid.Limiter{}, http.NewServeMux()
-	for name, n := range map[string]int64{"all": 45, "customer": 10, "orders": 8, "report": 3} { // an hour
+	for name, n := range map[string]int64{"all": 45, "customer": 10, "orders": 8, "report": 3} { // per hour
 		limit := func(_ context.Context, k string) ([]hybrid.Limit, error) {
 			return []hybrid.Limit{hybrid.PerHour(n * max(1, times[k]))}, nil
 		}
@@ -52,7 +52,7 @@ func open(store hybrid.Store) (http.Handler, map[string]*hybrid.Limiter) {
 	}), limiters
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

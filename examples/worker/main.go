@@ -1,10 +1,10 @@
 // Command worker does jobs that call a foreign API, which allows all workers together 20 calls in any second.
-// Run it in the folder examples, any number of times in parallel, with a Redis. The API is a fake in the same
-// program:
+// Run worker in the folder examples, any number of times in parallel, with a Redis. The API is a fake in the
+// same program:
 //
 //	go run ./worker
 //
-// After an interrupt it takes no more jobs, finishes the begun ones, and puts back the waiting ones.
+// After an interrupt, worker takes no more jobs, finishes the begun jobs, and puts back the waiting jobs.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	defer stop()
 	client := redis.NewClient(must(redis.ParseURL(*url)))
 	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "worker-example:"}))
-	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first jobs may have to wait.
+	log.Print("ping: ", buckets.Ping(ctx)) // Without a ping, the first jobs may have to wait.
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer api.Close()
 	calls := must(hybrid.New(buckets, config))
@@ -45,7 +45,7 @@ func main() {
 	log.Printf("%d jobs are left", len(w.queue))
 }
 
-// must returns value, or ends the program.
+// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -53,9 +53,9 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// config keeps to the API's own count of at most 20 calls in any second. A burst comes on top of the rate, so
-// it is 1. The rate leaves a margin, as calls arrive less evenly than they leave. While the store is away no
-// worker calls the API.
+// config obeys the API's own count of at most 20 calls in any second. The burst is 1, because a burst is
+// allowed in addition to the rate. The rate leaves a margin, because calls arrive less evenly than they
+// leave. While the store is away, no worker calls the API.
 var config = hybrid.Config{
 	Name:   "calls",
 	Limits: []hybrid.Limit{hybrid.PerSecond(18).WithBurst(1)},
@@ -63,14 +63,14 @@ var config = hybrid.Config{
 }
 
 type worker struct {
-	queue  chan int // in a real service a message broker
+	queue  chan int // a real service has a message broker
 	api    string
 	client http.Client
 	calls  *hybrid.Limiter
 }
 
-// run executes jobs until ctx ends, at most the given number in parallel. It returns when all begun jobs are
-// done and the leased tokens are given back, so that the other workers have them at once.
+// run executes jobs until ctx ends, at most parallel at a time. run returns when all begun jobs are done and
+// the leased tokens are given back, so that other workers can use the tokens at once.
 func (w *worker) run(ctx context.Context, parallel int) error {
 	var all sync.WaitGroup
 	for range parallel {
@@ -93,7 +93,7 @@ func (w *worker) run(ctx context.Context, parallel int) error {
 	return w.calls.Shutdown(ending)
 }
 
-// patience is how long a job waits for its turn. Wait fails at once if its turn would come later.
+// patience is how long a job waits for its turn. Wait fails at once if the turn would come later.
 const patience = 5 * time.Second
 
 // do waits for the job's turn and calls the API. The end of ctx ends the wait, but not the call.

@@ -1,5 +1,5 @@
-// Command xtime is a polite crawler that was written for golang.org/x/time/rate. It now shares its limit with
-// all processes that crawl the site: together they fetch at most 20 files a second, with a burst of 5.
+// Command xtime is a polite crawler that was written for golang.org/x/time/rate. xtime now shares its limit
+// with all processes that crawl the same site: together at most 20 files a second, with a burst of 5.
 package main
 
 import (
@@ -35,12 +35,12 @@ func main() {
 	limiter := xtime.New(shared.Key(cmp.Or(*url, "test site"))) // was rate.NewLimiter(20, 5)
 	http.DefaultClient.Timeout = 10 * time.Second
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	check(shared.Ping(ctx)) // Without a connection the first Wait can fail.
+	check(shared.Ping(ctx)) // Without a ping, the first Wait may fail.
 	pages, pictures, err := crawl(ctx, limiter, cmp.Or(*url, server.URL), *n)
 	log.Printf("fetched %d pages and %d pictures, error: %v", pages, pictures, err)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	check(shared.Shutdown(ending)) // gives back the tokens that this process holds
+	check(shared.Shutdown(ending)) // gives back the tokens of this process
 }
 
 func check(err error) {
@@ -49,7 +49,7 @@ func check(err error) {
 	}
 }
 
-// crawl fetches n pages, and their pictures while the limit has room. Only the type of limiter has changed.
+// crawl fetches n pages, and their pictures while the limit has room. Only the limiter's type is new.
 func crawl(ctx context.Context, limiter *xtime.Limiter, url string, n int64) (int64, int64, error) {
 	var begun, page, picture atomic.Int64
 	var group errgroup.Group
