@@ -50,7 +50,7 @@ redis:
 		"groups[0].round_trip=-1ms":                         "is -1ms, must not be negative",
 		"groups[0].pauses.every=1ns":                        "is 1ns, must be 1ms to",
 		"groups[0].restarts.for=normal(-1ns,1ns)":           "is normal(-1ns,1ns), must not",
-		"groups[0].pauses.every=2s; groups[0].pauses.at=1s": "is 1s, and every is 2s, but stops come",
+		"groups[0].pauses.every=2s; groups[0].pauses.at=1s": "is 1s, and every is 2s, but stops happen",
 		"groups[0].scale[1].at=500ms":                       "is 500ms, must not be before",
 		"groups[0].scale[1].at=31s":                         "is 31s, must be 0s to 30s",
 
@@ -59,7 +59,7 @@ redis:
 		"workload.kind=possion":                                   `is "possion", must be one of constant, poisson`,
 		"workload.verb=ask":                                       `is "ask", must be one of allow, try, wait`,
 		"workload.rate=1e10/s":                                    "is 1e+10/s, must be 0/s to 1e+09/s",
-		"workload.rate=5/s; workload.load=2":                      "is 2, and rate is 5/s, but both say",
+		"workload.rate=5/s; workload.load=2":                      "is 2, and rate is 5/s, but both set",
 		"workload.cost=301":                                       "is 301, must be at most the smallest burst (30",
 		"policy.headroom=0.5; workload.cost=151":                  "is 151, must be at most the smallest burst, l",
 		"workload.actual=-1":                                      "is -1, must be 0 or more, with a mean",

@@ -95,8 +95,8 @@ func TestValidateRefusesWhatNoFileSays(t *testing.T) {
 	for want, change := range map[string]func(s to, w *Workload){
 		"clock.offset has the parameters NaN":       func(s to, _ *Workload) { s.Clock.Offset.P = nan },
 		"clock.drift has the parameters 0 and":      func(s to, _ *Workload) { s.Clock.Drift.Q = inf },
-		"groups have 100001 processes":              func(s to, _ *Workload) { s.Groups[0].Count = 99_996 },
-		"groups have 100002 processes":              func(s to, _ *Workload) { s.Groups[0].Scale[1].Count = 99_997 },
+		"groups have up to 100001 processes":        func(s to, _ *Workload) { s.Groups[0].Count = 99_996 },
+		"groups have up to 100002 processes":        func(s to, _ *Workload) { s.Groups[0].Scale[1].Count = 99_997 },
 		"groups[0].share is +Inf, must be":          func(s to, _ *Workload) { s.Groups[0].Share = inf },
 		"workload.rate is NaN/s, must be":           func(_ to, w *Workload) { w.Rate = Rate(nan) },
 		"workload.alpha is NaN, must be":            func(_ to, w *Workload) { w.Alpha = nan },
