@@ -56,7 +56,8 @@ func replayCommand(p *program) *cobra.Command {
 }
 
 // fit sets the duration of the run and the numbers of keys and processes from the trace t. Several groups
-// keep their own numbers of processes. fit drops the description and the warm-up of the built-in scenario.
+// keep their own numbers of processes. fit drops the built-in scenario's name, description and, if too long,
+// warm-up.
 func fit(s *sim.Scenario, t *sim.Trace, given bool) {
 	warmup := s.Warmup
 	s.Duration, s.Warmup, s.Keys.Count = 0, 0, t.Keys

@@ -88,8 +88,7 @@ func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64,
 	return admitted, err
 }
 
-// worstOf finds the window with the largest excess over the bound of a key, or the least distance to that
-// bound.
+// worstOf returns the worst window of all keys: the largest excess, or without an excess the most admissions.
 func worstOf(bound audit.Bound, asked []asks, ahead interval) (worst audit.Window, err error) {
 	for key, a := range asked {
 		shifted := make([]audit.Span, len(a.admitted))

@@ -128,7 +128,8 @@ func (a *answer) leftOut(kind string, work float64) bool {
 	return needs > longAfter
 }
 
-// work returns the effort of all runs of s, in requests. work counts a lease call as several requests.
+// work returns the effort of all runs of s, in requests. work adds 50 requests a second for each process's
+// lease calls.
 func (a *answer) work(s sim.Scenario) float64 {
 	perSecond := a.numbers["rate"]*s.Workload.Load + 50*a.numbers["processes"]
 	return perSecond * s.Duration.Seconds() * float64(s.Reps)
