@@ -195,7 +195,7 @@ func misfortunate(s *scenario.Scenario) bool {
 }
 
 // Of summarises the replications of s. confidence is the confidence level of the intervals. A figure has an
-// interval only if about confidence of such intervals would contain the mean, see Figure.Range.
+// interval only if such intervals contain the mean as often as confidence says, see Figure.Range.
 func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	report := Report{
 		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed,
