@@ -172,7 +172,7 @@ func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy)
 }
 
 // settle lengthens the runs of the best policy, and of policies that may be better, until the verdicts are
-// clear. With near, settle also confirms the neighbours of the best policy. settle returns the best trial
+// clear. With near, settle also confirms the neighbours of the best policy, and cheaper ones. settle returns the best trial
 // that fails no stress, or nil if every trial fails one.
 func (p *planning) settle(ctx context.Context, near bool) (best *trial, err error) {
 	for n := 0; ; n++ {
@@ -203,10 +203,26 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 				return nil, err
 			}
 		}
+		if near {
+			if err := p.try(ctx, 1, p.cheaper(best)...); err != nil {
+				return nil, err
+			}
+		}
 		if len(longer) == 0 && len(p.confirmed) == known {
 			return best, nil
 		}
 	}
+}
+
+// cheaper returns policies of the search that should meet the targets with fewer calls than best and have no
+// run on the fresh seeds yet: the best finalists of them.
+func (p *planning) cheaper(best *trial) []lease.Policy {
+	known := policiesOf(p.confirmed)
+	left := slices.DeleteFunc(ranked(p.seen, expected), func(t *trial) bool {
+		fewer := !best.meets(pessimistic) || t.calls()*(1+alike) < best.calls()
+		return !fewer || !t.meets(expected) || slices.Contains(known, t.scenario.Policy)
+	})
+	return policiesOf(left[:min(finalists, len(left))])
 }
 
 // trial prepares a simulation of a policy in a world. The run counts from the time when the fleet has
