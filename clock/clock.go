@@ -70,8 +70,8 @@ type Timer interface {
 	// or was stopped before. Stop does not wait for a call that has begun.
 	Stop() bool
 
-	// Reset makes the timer call d from now, whether or not it has called or was stopped; a d of zero or less
-	// means as soon as possible. Reset reports whether the timer was still pending.
+	// Reset makes the timer fire after the duration d, whether or not it has fired or was stopped; a d of
+	// zero or less means as soon as possible. Reset reports whether the timer was still pending.
 	Reset(d time.Duration) bool
 }
 

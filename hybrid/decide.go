@@ -238,8 +238,8 @@ func (m *member) decide(r request) decision {
 	return d
 }
 
-// patience returns the patience for p. With Policy.Shadow a request waits for one call instead of in line,
-// because Shadow admits it then.
+// patience returns how long a request of a method with patience p may wait. With Policy.Shadow a request
+// waits for one call instead of in line, because Shadow admits it then.
 func (m *member) patience(p protocol.Patience) protocol.Patience {
 	if m.cfg.Policy.Shadow && p == protocol.InLine {
 		return protocol.OneCall
@@ -298,7 +298,7 @@ func (d *decision) obtainable(p protocol.Patience, n int64) int64 {
 	return n
 }
 
-// book counts n tokens that a joined request did not get from d's key.
+// book counts as denied the n tokens that a joined request did not get from d's key.
 func (m *member) book(d *decision, n int64) {
 	switch {
 	case d.awayNode != nil:

@@ -15,7 +15,7 @@ import (
 // its own. If a draw does not admit its request, the key becomes active: a new entry takes over the draw as
 // its own call, and queues the request.
 
-// draw is the lease call of one request for a key at rest.
+// draw is the call to the store for one request whose key is at rest.
 type draw struct {
 	waiter
 	m        *member

@@ -239,7 +239,7 @@ func (j *Joined) resultOf(r request, a joinedAnswer) Result {
 }
 
 // binding returns the Result to report: the denial with the longest wait, or else the Result with the
-// smallest fraction left. The reported Source is the least reliable Source of all.
+// smallest fraction left. Its Source becomes the least reliable Source among the Results.
 func binding(all []Result) Result {
 	r, least := all[0], math.Inf(1)
 	source := SourceLocal

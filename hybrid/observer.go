@@ -84,8 +84,8 @@ func (s Stats) Conserved() bool {
 const limitsCounted = 64
 
 // LimitStats has the counts of one limit over all its keys. Denied and Shadowed count tokens of requests for
-// which this limit had the longest wait. Summed over all limits, Denied and Shadowed equal the fields of
-// Stats without TableFull and without requests that failed in LimitsFor.
+// which this limit had the longest wait. The sums of Denied and Shadowed over all limits are the
+// fields of Stats, less TableFull and less the requests for which LimitsFor failed.
 type LimitStats struct {
 	Limit    Limit // limit of the counts; zero for all limits after the first 64
 	Keys     int   // keys in use now with this limit
@@ -531,8 +531,8 @@ func (n *nearly) record(l keyLimit, now clock.Instant) bool {
 	return true
 }
 
-// nearlyUsed announces the limits that the call with reply g has brought above nearlyUsedAt. Only one process
-// makes the call that crosses nearlyUsedAt.
+// nearlyUsed announces the limits whose use the call with reply g has raised above nearlyUsedAt. Only one
+// process makes the call that crosses nearlyUsedAt.
 func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 	f := o.cfg.Events.NearlyUsed
 	if f == nil {

@@ -51,9 +51,9 @@ func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, err
 	return j.reserve(ctx, j, leastEstimate(estimate))
 }
 
-// ReserveEach reserves estimate[i] tokens of the i-th key in the order of Join, of all keys or of none; see
-// TakeEach. An estimate of 0 takes one token, as in Key.Reserve. End with SettleEach, which has a cost for
-// each key: Settle would charge one cost to every key. Errors of ReserveEach are those of TakeEach.
+// ReserveEach reserves estimate[i] tokens of the i-th key of Join, for all keys or for none; see TakeEach. An
+// estimate of 0 takes one token, as in Key.Reserve. End with SettleEach, which has a cost for each key:
+// Settle would charge one cost to every key. Errors of ReserveEach are those of TakeEach.
 func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservation, error) {
 	e, err := j.eachOf(estimate)
 	if err != nil {

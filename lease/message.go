@@ -97,7 +97,7 @@ type Request struct {
 
 	Remaining int64  // tokens still held when the request was built
 	Returned  int64  // tokens given back; no longer in the pool
-	Late      []Late // tokens used or drawn earlier, at most LateMax of each kind; applied in order
+	Late      []Late // reports of tokens used or drawn earlier, at most LateMax of each kind, applied in this order
 	Want      int64
 	Need      int64 // a grant below Need is useless and becomes 0; at most Want
 	Waiting   int64 // part of Want for requests that already wait: admitted at the moment of the grant

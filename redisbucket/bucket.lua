@@ -58,7 +58,7 @@ end
 local function seldom(capacity, dropFullRest)
   local rules, floor, min, max = {}, math.floor, math.min, math.max
 
-  -- widthFor returns the width of a slice: the least power of two of which seven are at least ttl.
+  -- widthFor returns the width of a slice: the least power of two w with 7*w >= ttl.
   function rules.widthFor(ttl)
     local _, e = math.frexp(math.ceil(ttl / 7) - 0.5)
     return 2 ^ e

@@ -216,7 +216,7 @@ func (s *Store) levels(ctx context.Context, keys []KeyUse) error {
 
 // reading holds the counters of a bucket, or of one holder's record.
 type reading struct {
-	key    string    // the stored key, a long one as its hash
+	key    string    // the key as stored: a long key is stored as its hash
 	holder string    // holder of a record; "" for a bucket
 	at     time.Time // time by this machine's clock
 

@@ -43,7 +43,7 @@ if struct and #argv[3] == 78 then
     end
     local stored, epoch, counter, now, ttl, spent, denied, level, rest, _, over, _, revision, empty, target,
       burst, unit, step, tick = unpack('<I2I7I6I7I4I6I6I7I3I7I7I4I7I1I4I7I7I7I1', text)
-    if tick > 6 then want = 0 end -- windows are never in the shortest form
+    if tick > 6 then want = 0 end -- a window is never stored in the shortest form
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
     local full = burst * unit

@@ -232,7 +232,7 @@ else
       local l = c[k]
       l.level = l.level - granted * l.unit
     end
-    -- Windows charge admitted tokens now, and leased tokens when they are spent.
+    -- A window limit counts admitted tokens now, and leased tokens once they are spent.
     if windows then windows.charge(c, now, min(granted, waiting)) end
   end
 

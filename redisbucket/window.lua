@@ -99,7 +99,7 @@ local function rulesOf(kinds)
 
   function rules.charge(c, now, n) each(c, charge, now, n) end
 
-  -- begin starts every window of c without charges. If c starts empty, begin charges all tokens.
+  -- begin starts every window of c without charges. If c starts empty, begin counts all its tokens as used.
   function rules.begin(c, now, clock, ledger)
     c.clock = clock
     each(c, function(l)

@@ -47,8 +47,8 @@ type Selection struct {
 }
 
 // Select is Middleware with rules that depend on the request. rules returns the Selection of each request;
-// OnError handles an error of rules like a missing key. The options Also, Cost and Class have no effect.
-// Select panics if rules is nil.
+// OnError handles an error that rules returns in the same way as a missing key. The options Also, Cost and
+// Class have no effect. Select panics if rules is nil.
 func Select(rules func(*http.Request) (Selection, error), options ...Option) func(http.Handler) http.Handler {
 	if rules == nil {
 		panic("httplimit: Select needs a function")

@@ -34,7 +34,7 @@ type policies struct {
 	header string // value of RateLimit-Policy, or empty
 }
 
-// policyKey identifies policies.
+// A policyKey identifies one policy.
 type policyKey struct {
 	name   string
 	limits [lease.LimitsMax]hybrid.Limit

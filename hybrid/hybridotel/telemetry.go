@@ -97,7 +97,7 @@ func wordFor(err error, words []word) string {
 			return w.name
 		}
 	}
-	return "_OTHER" // name of other errors in the conventions of OpenTelemetry
+	return "_OTHER" // OpenTelemetry's name for every other error
 }
 
 // Waiter is a *hybrid.Key, a *hybrid.Joined, or another type, whose reports then have no name of a Limiter.

@@ -12,8 +12,8 @@ import (
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
 // Scale is a limit in whole numbers, so that no refill is ever rounded (docs/protocol.md section 3.2): a
-// token is Unit units, and every tick adds Step units. Step/Unit is Tokens*Tick/Per in lowest terms. A window
-// has one unit per token, and a Step of all tokens in a Tick of its length.
+// token is Unit units, and every tick adds Step units. Step/Unit is Tokens*Tick/Per in lowest terms. For a
+// window a token is one unit, Step is the number of its tokens, and Tick is its length.
 type Scale struct {
 	Capacity int64 // tokens
 	Unit     int64 // units in one token
@@ -45,8 +45,8 @@ func NewScale(tokens int64, per time.Duration, burst, overcommit int64) (Scale, 
 		if h != 0 || units >= MaxUnits || step >= MaxUnits {
 			continue
 		}
-		// A coarse tick leaves a rest of up to tick microseconds. A bucket compares the rest with the room by
-		// multiplication, which must not overflow.
+		// A coarse tick leaves a rest of up to tick microseconds. A bucket compares the rest of a refill with
+		// the missing tokens by multiplication, which must not overflow.
 		if tick > 1 {
 			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= MaxUnits {
 				continue

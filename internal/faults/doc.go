@@ -9,9 +9,9 @@
 //   - Files about processes: process (killed, starved of CPU), which runs this test binary again as children
 //     of the family, with roles in main; crowd (clones, two hundred at once, more processes than tokens).
 //
-// All tests share the site, one server per test, and the fleet: limiters on one store, each with its own
-// client like a process. The fleet records calls and answers, loads the limiters, and records every request
-// that the limiters decided. The assertions of a test have letters:
+// All tests use the types site and fleet. A site starts one server per test. A fleet has limiters on one
+// store, each with its own client like a process. It records calls and answers, sends requests to the
+// limiters, and records their decisions. The assertions of a test have letters:
 //
 //   - W: checkBound, the audit of every admission over all windows;
 //   - C: checkConserved, no limiter lost or forged a token;

@@ -32,7 +32,7 @@ const (
 
 // Send records that b, which Open or Depart has admitted, is sent at now. since is when the oldest request of
 // a batch of draws arrived: the batch may have been held back for long, or the network may have become slow.
-// Send may make LookAt earlier.
+// Send may bring the time that LookAt returns forward.
 func (n *Node[D]) Send(b *Batch, now, since clock.Instant) {
 	last := Longest(n.timeout)
 	deadline := min(max(Patience(n.timeout), 2*n.RTT()), last)

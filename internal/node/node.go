@@ -118,7 +118,7 @@ func (n *Node[D]) Cancel() { n.open-- }
 // Join adds the draw d, for a request that arrived at since, to the waiting draws.
 func (n *Node[D]) Join(d D, since clock.Instant) { n.waiting = append(n.waiting, waiting[D]{d, since}) }
 
-// Depart opens a batch and returns the draws to send in it. Waiting draws are sent as soon as no batch of
+// Depart starts a batch and returns the draws that it carries. Waiting draws are sent as soon as no batch of
 // draws is under way, or window() after the last batch of draws. The stranded draws will not be sent: the
 // node is away, or they have waited for CallTimeout. If again is above 0, the caller calls Depart again after
 // that duration.

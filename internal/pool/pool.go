@@ -10,7 +10,7 @@ import (
 
 // The word of a Pool has a report interval in its upper 24 bits, and in the lower 40 bits the count of tokens
 // plus a bias. Each of several takes that fail at once lowers the count by one more below 0. The bias keeps
-// failed takes from borrowing from the interval.
+// these subtractions from borrowing from the bits of the interval.
 const (
 	countBits   = 40
 	countBias   = 1 << (countBits - 1)

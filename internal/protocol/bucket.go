@@ -65,7 +65,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	}
 	was := b.now
 	b.settle(clock)         // steps 1 to 3 of a call
-	b.follow(clock, was, r) // lost state and a changed configuration (step 2)
+	b.follow(clock, was, r) // step 2 handles lost state and a changed configuration
 	b.counter++
 	if r.Draw && b.drawAtRest(r, g) {
 		return nil

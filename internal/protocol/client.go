@@ -10,8 +10,9 @@ import (
 )
 
 // Client is one process's side of one key: a state machine that decides when to call the bucket, how much to
-// ask for (docs/protocol.md section 8), and which request is served when (section 9). ExampleClient shows the
-// loop around a Client. The comment of a field names its section of docs/protocol.md.
+// ask for (docs/protocol.md section 8), and which request is served when (section 9). ExampleClient shows how
+// to drive a Client: Decide, Build, Accept, Tick. The comment of a field names its section of
+// docs/protocol.md.
 //
 // Any number of goroutines may take from Holder.Pool and call Pool.Drawn, Low, KnowLimits, Capacity and
 // Denials.DeniesOneUntil. The user serialises all other calls with a lock. The zero Client is not usable; see

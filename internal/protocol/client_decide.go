@@ -297,7 +297,7 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 		}
 		alike := c.Line.lacking == c.Line.lackingInLine // all waiting requests are in line
 		if alike && w.waiting && (blocked || c.fallback.seeded == nil) && c.Holder.Pool.Held() == 0 {
-			return again // no later request would be served, and there may be many
+			return again // no request behind w could be served, and there may be many
 		}
 		w = next
 	}

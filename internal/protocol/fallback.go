@@ -18,8 +18,8 @@ type fallback struct {
 	mostAt     clock.Instant // when a reply named mostActive
 }
 
-// take decides without the store on a request for n tokens, or as few as least, and returns the number of
-// tokens admitted. The next successful call reports the admitted tokens as debt, except under Unlimited.
+// take decides without the store: it admits n tokens, or fewer but at least the number least, or none, and
+// returns how many. The next successful call reports the admitted tokens as debt, except under Unlimited.
 func (f *fallback) take(now clock.Instant, least, n int64) (took int64) {
 	switch {
 	case f.admitsNone():

@@ -99,7 +99,7 @@ type Outlook struct {
 func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
 	var o Outlook
 	since := now.Sub(h.at)
-	least := 2.0 // larger than any part of a burst
+	least := 2.0 // above any fraction of a burst: no limit yet
 	longest := time.Duration(math.MinInt64)
 	for k, l := range h.limits {
 		capacity := grantable(l, h.headroom)

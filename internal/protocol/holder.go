@@ -14,7 +14,7 @@ type holder struct {
 	id        string
 	open      lease.Request // the last call built
 	calling   bool          // the call open is under way
-	isOpen    bool          // a reply to open would be accepted
+	isOpen    bool          // whether a reply to the call in open is still accepted
 	firstSent clock.Instant // when open was first sent
 	ended     int64         // the highest seq of a call that was answered or has failed
 
@@ -114,7 +114,8 @@ func (h *holder) isYoung(now clock.Instant) bool {
 }
 
 // giveUp closes the open call. The tokens that the call returned are burnt, because the bucket may have
-// credited them. Debt and charge are reported again: a bucket that counts them twice only admits less.
+// credited them. The next call reports debt and charge again: a bucket that counts them twice only admits
+// less.
 func (h *holder) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + Reported(h.open.Late, lease.LateUnused)
@@ -210,7 +211,8 @@ func (h *holder) endsAt() clock.Instant {
 	return h.Deadline()
 }
 
-// Deadline returns when the whole holding expires. The result means nothing while the pool is empty.
+// Deadline returns the time at which the whole holding has expired. The result means nothing while the pool
+// is empty.
 func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }
 
 // IsOpen reports whether a call is under way or waits for its retry.

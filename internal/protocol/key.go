@@ -25,13 +25,13 @@ import (
 // zero Key is at rest and has no Memory.
 type Key struct {
 	state  keyState
-	denied bool // at rest: the key's last request was denied
+	denied bool // while the key is at rest: whether its last request was denied
 	// The user owns Given (the proposal came from the key's handle) and Node (the key's node).
 	Given bool
 	Node  int32
 
 	memory  Memory        // at rest
-	own     *lease.Config // at rest: this process's proposal; nil if unknown
+	own     *lease.Config // while the key is at rest: the configuration that this process proposes; nil if unknown
 	unheard *Unheard      // at rest: the requests decided without the store, for the limits of own; nil if none
 	draw    *Draw         // the draw under way; nil unless the key is drawing
 }

@@ -109,7 +109,7 @@ func (l *level) spend(*moment, int64) {}
 // back credits no more than a refill could, as the ledger may still be above B + E of a lowered limit.
 func (l *level) back(m *moment, n int64) { l.fillBy(m, min(n, l.Capacity)*l.Unit) }
 
-// late takes a debt down to level 0 at most; a charge may make the level negative.
+// late subtracts a debt from the level as far as 0, and a charge also below 0.
 func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	units := min(e.Tokens, l.Capacity) * l.Unit
 	switch e.Kind {

@@ -82,7 +82,7 @@ func ceilingOf(
 	return max(burst/divisor, longer), divisor
 }
 
-// crampedBy is settings.cramped for a policy and a configuration.
+// crampedBy reports what settings.cramped does, for any policy and configuration.
 func crampedBy(p *lease.Policy, c *lease.Config, rtt time.Duration) bool {
 	for _, l := range c.Limits {
 		if float64(grantable(l, p.Headroom)+c.Overcommit) < 4*l.Rate()*rtt.Seconds() {

@@ -25,7 +25,7 @@ type lineage struct {
 // Memory means no reply.
 type Memory struct {
 	lineage
-	executed clock.Instant // the bucket executed the last call at executed or later
+	executed clock.Instant // earliest time at which the bucket can have executed the last call
 	ttl      time.Duration // T in force
 	config   *lease.Config // at rest: the configuration in force, if it differs from the proposal
 	pace     pace          // at rest: the demand of the key's draws

@@ -92,8 +92,8 @@ func (r *ring) lastEnds() int64 {
 	return last
 }
 
-// fit adapts the width to a changed T. The width grows at once. The width is halved when no entry would end
-// earlier than before, and all entries older than the last change have ended.
+// fit adapts the width to a changed T. The width grows at once. The width is halved only if
+// no entry would end earlier by that, and if all entries older than the last change have ended.
 func (r *ring) fit(now, ttl int64) {
 	width := widthFor(ttl)
 	switch {

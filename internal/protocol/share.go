@@ -53,7 +53,7 @@ func (p part) burst(l lease.Limit) int64 {
 	return max(1, n)
 }
 
-// most returns the most tokens that the process's part can ever have.
+// most returns the upper bound of the tokens that p, a process's local share, can have.
 func (p part) most() int64 {
 	most := int64(exact.MaxUnits)
 	for _, l := range p.limits {

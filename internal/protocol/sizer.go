@@ -99,7 +99,8 @@ func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 }
 
 // ceiling returns the most tokens to request in advance (8.8), a part of the burst, so that other processes
-// get some. Below half a burst, a lease that is longer than needed takes tokens from others.
+// get some. While the level is below half a burst, a lease that is longer than needed takes tokens from
+// others.
 func (s *sizer) ceiling() int64 {
 	most := int64(pool.Most)
 	for k, l := range s.config.Limits {

@@ -31,7 +31,7 @@ func ShortOrLong(t testing.TB, short, long int, what string) int {
 	return short
 }
 
-// LongOnly skips t unless YUZHI_LONG=1 is set. Other tests should check t's rule in a short run.
+// LongOnly skips t unless YUZHI_LONG=1 is set. A short test should check the same rule as t.
 func LongOnly(t testing.TB) {
 	t.Helper()
 	if os.Getenv(longVariable) != "1" {

@@ -79,7 +79,7 @@ func (f *Format) names(t reflect.Type) (names []string) {
 	return names
 }
 
-// FieldOf returns the field of struct type t that has a name in files.
+// FieldOf returns the field of struct type t that files call name.
 func (f *Format) FieldOf(t reflect.Type, name string) (field reflect.StructField, ok bool) {
 	if i := slices.Index(f.names(t), name); i >= 0 {
 		return f.FieldsOf(t)[i], true

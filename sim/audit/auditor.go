@@ -24,7 +24,7 @@ type Drawn struct {
 	N    int64
 }
 
-// Part returns n of d's tokens.
+// Part returns a Drawn of n of d's tokens.
 func (d Drawn) Part(n int64) Drawn { return Drawn{d.draw, n} }
 
 // NewAuditor returns an Auditor for a number of keys, each with all bounds.
@@ -234,7 +234,7 @@ func (b *backlog) next() (m moment, ok bool) {
 	return m, true
 }
 
-// admitOpen closes all open tokens as admitted, and returns the number of these tokens.
+// admitOpen records all tokens that are still open as admitted, and returns their number.
 func (b *backlog) admitOpen() (n int64) {
 	for i := range b.line[b.head:] {
 		m := &b.line[b.head+i]

@@ -28,9 +28,9 @@ type Window struct {
 //	count(s, e) - R*(e-s) - (Burst + Overcommit)
 //	count(s, e) = sum of N with Before >= s and After <= e
 //
-// over all s <= e. For a sliding window, Worst takes only windows of the limit's length, and for a calendar
-// only its periods. Worst counts only spans that certainly lie inside a window, so an excess is proof: no
-// choice of times within the spans keeps the promise. Wide spans can hide an excess.
+// over all s <= e. For a sliding window, Worst considers only windows of the limit's length, and for a
+// calendar only its periods. Worst counts only spans that certainly lie inside a window, so an excess is
+// proof: no choice of times within the spans keeps the promise. Wide spans can hide an excess.
 //
 // A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for all d > 0.
 //

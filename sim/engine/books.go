@@ -325,8 +325,8 @@ func (b *books) accepted(c *call) (handed audit.Drawn) {
 	e.paid += protocol.Reported(c.request.Late, lease.LateCharge)
 	made := x.seq == g.Seq && !x.accepted && g.Granted <= x.granted
 	if !made || c.time == 0 || c.time > len(x.drawn) || x.drawn[c.time-1].N != g.Waited {
-		b.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, "+
-			"having been granted %+v",
+		b.complain("process %d accepted %d tokens of key %d, %d for waiting requests, in answer to call %d, "+
+			"which was granted %+v",
 			e.p.index, e.key, g.Granted, g.Waited, g.Seq, *x)
 		return b.audit.Open(b.time.now, e.key, g.Waited)
 	}

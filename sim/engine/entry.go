@@ -96,7 +96,7 @@ func (e *entry) decide(r request) {
 }
 
 // answer delivers the decision to a request; see books.answered. In shadow mode a denied request proceeds,
-// unless the process has ended.
+// unless its process has ended meanwhile.
 func (e *entry) answer(r *request, ok bool, tokens int64) {
 	e.fleet.books.answered(r, ok, tokens)
 	if !ok && e.p.group.Shadow && e.p.state == running {
@@ -145,7 +145,7 @@ func (e *entry) Wake(urgent bool) {
 	e.askAt(e.fleet.time.now)
 }
 
-// Shut schedules nothing, because every request reads the clock.
+// DeniesOne schedules nothing, because every request reads the clock.
 func (e *entry) DeniesOne(clock.Instant) {}
 
 func (e *entry) Handed(w *protocol.Waiter, n int64, from protocol.Origin) {

@@ -327,7 +327,7 @@ func (n *network) look(l *link) {
 	n.expect(l)
 }
 
-// overdue starts clients for the draws of b, and ends the wait for b's calls if they have failed.
+// overdue starts clients for the draws of b, and, if the calls of b have failed, ends the wait for them.
 func (n *network) overdue(b *batch, now clock.Instant) {
 	waits := false
 	for _, c := range slices.Clone(b.calls) {

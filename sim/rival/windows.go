@@ -136,7 +136,7 @@ type cellRule struct {
 type counters struct {
 	*cellRule
 	cells []counter
-	next  int64 // true time before which no counter expires
+	next  int64 // time, by a true clock, before which no counter expires
 }
 
 type counter struct {
@@ -178,7 +178,7 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 			bound = "cannot be divided exactly: both numbers must be below 2^63"
 		}
 		if bound != "" {
-			return nil, fmt.Errorf("%w: limit %v in %d cells of Burst/R has %v us per cell, %s",
+			return nil, fmt.Errorf("%w: a cell of limit %v, one of %d, has %v us, %s",
 				ErrLimit, l, count, length, bound)
 		}
 		rules = append(rules, cellRule{

@@ -156,7 +156,7 @@ type Workload struct {
 	Within   time.Duration // sync, boundary: length of the burst; boundary defaults to 10 ms at most
 	Clients  int           // closed: number of users of each process; 0 means 10
 	Think    DurationDist  // closed: time between an answer and the next request; 0 means exp(100ms)
-	Retries  int           // closed: number of retries of a denied request
+	Retries  int           // closed loop: how often a denied request is retried
 	Backoff  time.Duration // closed: time before the first retry, then doubled; full jitter; 0 means 10 ms
 	Repeated bool          // replay: the trace starts again at its end
 	File     string        // replay: a CSV file or an access log, see package trace

@@ -90,7 +90,7 @@ func (s Scenario) Window() (longest time.Duration) {
 
 // WindowsEnough is the number of sliding windows that a run must count. In each window, a fleet admits a
 // little less than a central bucket, because its leases report late. Only many windows show the difference.
-// Calendar periods begin at the same time for both.
+// Calendar periods begin at the same time in both runs.
 const WindowsEnough = 20
 
 // Enough returns how long a run must last, in whole seconds, so that half of the counted time after the last

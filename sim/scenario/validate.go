@@ -145,7 +145,7 @@ func (c *checker) length(path string, d DurationDist) {
 // exceed bound: the caller of Draw clamps it. value is the field's value for the error.
 func (c *checker) dist(path string, d Dist, value any, bound float64, boundText any) {
 	if _, ok := distRules[d.Kind]; !ok {
-		c.Add(path, value, "but there is no distribution %q", d.Kind)
+		c.Add(path, value, "is a %q, which is no distribution", d.Kind)
 	} else if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // Inf-Inf is NaN
 		c.Add(path, nil, "has the parameters %v and %v, must be finite", d.P, d.Q)
 	} else if err := d.check(violation.Show(value)); err != nil {

@@ -76,8 +76,8 @@ func gridOf(q Question) []lease.Policy {
 	return grid.all
 }
 
-// overcommits returns the scenario's own overcommit, the powers of two from an eighth of the burst, and the
-// largest allowed overcommit. A larger OvercommitMax adds values, and removes no value but the last.
+// overcommits returns the scenario's own overcommit, the larger powers of two from an eighth of the burst on,
+// and the largest allowed overcommit. A larger OvercommitMax adds values, and removes no value but the last.
 func overcommits(q Question) []int64 {
 	most, burst, own := overcommitMost(q), int64(math.MaxInt64), q.Scenario.Policy.Overcommit
 	for _, l := range q.Scenario.Limits {
@@ -114,7 +114,7 @@ func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	for t := p.Target; t >= low; {
 		all = append(all, t)
 		factor := targetStep
-		if t < s.FleetTarget()/2 { // the budget of calls lengthens leases with this target
+		if t < s.FleetTarget()/2 { // the budget of calls makes leases longer than this target
 			factor = fleetStep
 		}
 		t = time.Duration(float64(t) / factor)

@@ -17,7 +17,7 @@ var (
 type Question struct {
 	Scenario sim.Scenario // a valid scenario; the plan compares its policy with the chosen one
 	// Targets must hold at the pessimistic end of each figure's interval; each is an upper or a lower bound.
-	// A nil Targets bounds false_reject_ratio to 0.5 %. A promise of the policy is also a target.
+	// A nil Targets bounds false_reject_ratio to 0.5 %. The bound of the policy is also a target.
 	Targets []Threshold
 	// OvercommitMax is the largest Policy.Overcommit, by which the promise may be weakened. An OvercommitMax
 	// below the scenario's own overcommit counts as the scenario's own.

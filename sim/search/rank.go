@@ -203,7 +203,7 @@ const (
 	optimistic
 )
 
-// value returns the threshold's figure at one end of the figure's interval.
+// value returns one end of the interval of the figure that t compares.
 func (t Threshold) value(report *sim.Report, at end) float64 {
 	if at == expected {
 		t.Part = cmp.Or(t.Part, "mean")

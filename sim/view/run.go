@@ -88,7 +88,7 @@ func (r Result) document() Document {
 
 // headline returns the five figures that most readers read first: use of the limit, wrong rejects, excess
 // above the bound, calls to Redis, and load of Redis. For several points, headline shows the range of the
-// means, or of the worst values for the bound. requests is per second, or 0 if unknown.
+// means; for bound_exceeded_by, the range of the worst values. requests is per second, or 0 if unknown.
 func headline(central string, requests float64, points ...*sim.Figures) (five []Fact) {
 	if len(points) == 0 {
 		return nil

@@ -87,7 +87,7 @@ func quantity(text string) (x float64, ok bool) {
 }
 
 // admissions returns the map of a sweep: each algorithm's admissions in percent of the central bucket's
-// admissions. The map has a column for each value of the last parameter. Each algorithm has a row for each
+// admissions. This table has a column for each value of the last parameter. Each algorithm has a row for each
 // combination of the other parameters. If all other parameters belong to the lease policy, which rivals do
 // not have, each rival has a single row. A "!" follows a value that exceeds the bound, and the end of the row
 // has the largest excess. A flat map becomes a sentence.

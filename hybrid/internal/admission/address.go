@@ -37,7 +37,7 @@ func isPort(s string) bool {
 	return len(s) > 1 && len(s) <= len(":65535") && s[0] == ':' && strings.Trim(s[1:], "0123456789") == ""
 }
 
-// Key returns the key of a: the address as text, or its prefix if fewer bits than all count.
+// Key returns the key of an address: its text, or its prefix if only the first bits count.
 func (a Address) Key(bits4, bits6 int) string {
 	bits := bits6
 	if a.Addr.Is4() {

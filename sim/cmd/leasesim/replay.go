@@ -55,9 +55,9 @@ func replayCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// fit sets the duration of the run and the numbers of keys and processes from the trace t. Several groups
-// keep their own numbers of processes. fit drops the built-in scenario's name, description and, if too long,
-// warm-up.
+// fit sets the duration of the run and the numbers of keys and processes from the trace t. If there are
+// several groups, each keeps its number of processes. fit drops the name and description of the built-in
+// scenario, and a warm-up that is too long.
 func fit(s *sim.Scenario, t *sim.Trace, given bool) {
 	warmup := s.Warmup
 	s.Duration, s.Warmup, s.Keys.Count = 0, 0, t.Keys

@@ -35,7 +35,7 @@ var (
 	errUsage = errors.New("leasesim")
 )
 
-// statuses maps errors to exit statuses. The first error in statuses that matches decides.
+// statuses maps errors to exit statuses. The first error that matches gives the status.
 var statuses = []struct {
 	err    error
 	status int

@@ -13,7 +13,7 @@ import (
 // documentation, and refuses a CSV file with other names.
 type Columns struct {
 	named map[string]string // column name by field
-	unit  int64             // unit of the time in nanoseconds; 0 for a timestamp
+	unit  int64             // number of nanoseconds in a unit of time; 0 for a timestamp
 }
 
 // timeColumns has the nanoseconds per unit of each time column.

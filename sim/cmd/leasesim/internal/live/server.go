@@ -144,7 +144,7 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Dial returns a client for the address in --redis, and the server's name for people, without a password.
+// Dial returns a client for the address in --redis, and the server's name to display, without a password.
 // Dial opens no connection. After Dial, go-redis writes no log.
 func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 	if rdb, err = newClient(address); err != nil {

@@ -67,7 +67,7 @@ var headline = []struct{ key, text string }{
 	{"redis_cpu", "Time that Redis spends on these calls."},
 }
 
-// answer is one request of the page for a simulation.
+// answer handles one request of the page for a simulation.
 type answer struct {
 	*settings
 	tell func(event)
@@ -128,8 +128,8 @@ func (a *answer) leftOut(kind string, work float64) bool {
 	return needs > longAfter
 }
 
-// work returns the effort of all runs of s, in requests. work adds 50 requests a second for each process's
-// lease calls.
+// work returns the cost of all runs of s, as a number of requests. work adds 50 requests a second for each
+// process's lease calls.
 func (a *answer) work(s sim.Scenario) float64 {
 	perSecond := a.numbers["rate"]*s.Workload.Load + 50*a.numbers["processes"]
 	return perSecond * s.Duration.Seconds() * float64(s.Reps)
