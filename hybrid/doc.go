@@ -70,8 +70,9 @@
 // # From redis_rate
 //
 // Allow(ctx, key, limit) of redis_rate is KeyWithLimits(key, limit).Take(ctx, 1) in this package. AllowN of
-// redis_rate is Take, its AllowAtMost is TakeUpTo, and its Reset is Reset. Result.Allowed of redis_rate is
-// Result.Taken, and its RetryAfter of -1 is 0. New limits for a key are in force about a second after the
+// redis_rate is Take, but AllowN of 0 is Key.Peek; AllowAtMost is TakeUpTo, and Reset is Reset, which other
+// processes notice within a TTL. Result.Allowed of redis_rate is Result.Taken, and its RetryAfter of -1 is 0.
+// An empty key is ErrInvalidKey. New limits for a key are in force about a second after the
 // last request with the old limits; SetLimits works at once. A request for more than the burst gets
 // ErrExceedsBurst. While Redis is away, Policy.Fallback decides without an error (SourceFallback).
 // Result.Remaining omits tokens of other processes. Buckets of redis_rate are not read: see

@@ -15,9 +15,9 @@ import (
 // before the first request. Errors wrap ErrInvalidConfig and name every violation. If every request brings
 // its limits by KeyWithLimits, pass Blocked as the limit of all other requests.
 //
-// The name is part of the stored key: user 17 of "login" and user 17 of "api" have separate buckets. Give
-// each Limiter of a Redis database a name of its own. Two services with an empty name share their buckets
-// (see Config.Name).
+// The name is part of the stored key: user 17 of "login" and user 17 of "api" have separate buckets. All
+// processes of a service use the same name; every other use of the Redis database needs another name. Two
+// services with an empty name share their buckets (see Config.Name).
 //
 // The caller closes the client after Shutdown or Close. Set the client's DialTimeout and ReadTimeout to about
 // 500 ms. With the default of go-redis, 5 s, a hanging server blocks a connection for 5 s, and a cluster

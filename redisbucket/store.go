@@ -74,7 +74,8 @@ var (
 // buckets for one key.
 //
 // New adds a hook to rdb that watches how connections are opened and changes nothing. The hook stays as long
-// as the client, so make one Store per client and keep the Store.
+// as the client, so make one Store per client and keep the Store. Limiters on one Store share round trips;
+// separate Stores on one client, as hybrid.Redis makes them, work too.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	bad := violation.List{Kind: ErrInvalidConfig}
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {

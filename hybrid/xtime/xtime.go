@@ -13,8 +13,10 @@
 //
 //   - Allow waits for one lease call, at most hybrid.Config.CallTimeout, if this process has no token and
 //     does not know the bucket to be empty.
-//   - In an outage of Redis, Wait continues at this process's share of the rate. With hybrid.FallbackDeny,
-//     and before the first reply, Wait waits for Redis until its context ends.
+//   - While Redis is away, even for a stall of a tenth of a second, each process goes on with its share of the
+//     limit, which may exceed the limit by about a burst. A limit that must hold needs hybrid.New with
+//     hybrid.FallbackDeny: Allow then denies. With it, and before the first reply, Wait waits for Redis until
+//     its context ends.
 //   - Waiting requests come before Allow in their own process. Another process's Allow may take tokens that
 //     a Wait needs: for optional work, give Config.Priorities to hybrid.New and use New(key.Class(1)).
 //   - The error of a Wait that would be too late wraps context.DeadlineExceeded.
@@ -110,9 +112,9 @@ func (l *Limiter) Tokens() float64 {
 func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 
 // SetLimit changes the rate for the whole fleet and keeps the burst; see hybrid.Limiter.SetLimits. A rate
-// that no bucket can have exactly is rounded. rate.Inf means hybrid.Unlimited, and 0 means hybrid.Blocked;
-// both replace the burst, so call SetBurst after the next SetLimit. A sliding window or a calendar, whose
-// tokens are both rate and burst, gets the rate times its length, at least 1.
+// that no bucket can have exactly is rounded. rate.Inf means hybrid.Unlimited, and 0 means hybrid.Blocked.
+// Both have no burst: the next SetLimit restores the burst of the program's own limits. A sliding window or a
+// calendar, whose tokens are both rate and burst, gets the rate times its length, at least 1.
 //
 // The new limit is stored with the bucket, and wins over the limits of processes that start later, until the
 // key is unused for 30 days. hybrid.Limiter.ClearLimits restores the program's own limits.
@@ -137,7 +139,8 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
 
 // SetBurst changes the burst for the whole fleet and keeps the rate; see SetLimit. A burst of 0 is
-// hybrid.Blocked, unless the limit is hybrid.Unlimited. SetBurst sets the tokens of a window.
+// hybrid.Blocked, after which SetBurst restores the rate of the program's own limits. hybrid.Unlimited stays.
+// SetBurst sets the tokens of a window.
 func (l *Limiter) SetBurst(burst int) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
 		switch {
@@ -158,21 +161,42 @@ func (l *Limiter) SetBurstAt(t time.Time, burst int) { l.SetBurst(burst) }
 
 // inForce returns the key's first limit in the store, or the last known limit.
 func (l *Limiter) inForce() hybrid.Limit {
-	levels, err := l.key.Limiter().Levels(context.Background(), l.key.Name())
+	limit, err := l.first()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
-		l.limit = levels[0].Limit
+		l.limit = limit
 	}
 	return l.limit
 }
 
-// set replaces the key's limits by the limit that change returns for the first of them.
+// first returns the key's first limit in the store.
+func (l *Limiter) first() (hybrid.Limit, error) {
+	levels, err := l.key.Limiter().Levels(context.Background(), l.key.Name())
+	if err != nil {
+		return hybrid.Limit{}, err
+	}
+	return levels[0].Limit, nil
+}
+
+// isSwitch reports whether limit suspends the limits, so that it has neither a rate nor a burst.
+func isSwitch(limit hybrid.Limit) bool { return limit == hybrid.Unlimited || limit == hybrid.Blocked }
+
+// set replaces the key's limits by the limit that change returns for the first of them. A change that ends
+// Unlimited or Blocked begins with the program's own limits.
 func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
-	levels, err := limiter.Levels(ctx, name)
+	now, err := l.first()
+	if err == nil && isSwitch(now) && !isSwitch(change(now)) {
+		if err = limiter.ClearLimits(ctx, name); err == nil {
+			now, err = l.first()
+		}
+		if isSwitch(now) { // by the program itself
+			now = hybrid.Limit{}
+		}
+	}
 	if err == nil {
-		err = limiter.SetLimits(ctx, name, change(levels[0].Limit))
+		err = limiter.SetLimits(ctx, name, change(now))
 	}
 	if err != nil {
 		slog.Error("xtime: limit not changed",
