@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -210,23 +209,6 @@ func pace(perSecond float64, d time.Duration, ask func(i int)) (asked int) {
 	}
 }
 
-// window counts the work of a Limiter in a span of time.
-type window struct{ roundTrips, calls, admitted, asked, seconds float64 }
-
-// watch counts the work of l while it is asked at a pace.
-func watch(l *hybrid.Limiter, perSecond float64, d time.Duration, ask func(i int)) window {
-	before, from := l.Stats(), time.Now()
-	asked := pace(perSecond, d, ask)
-	after := l.Stats()
-	return window{
-		roundTrips: float64(after.RoundTrips - before.RoundTrips),
-		calls:      float64(after.Calls - before.Calls),
-		admitted:   float64(after.Admitted - before.Admitted),
-		asked:      float64(asked),
-		seconds:    time.Since(from).Seconds(),
-	}
-}
-
 // One key is asked 100,000 times a second, which is its limit, with the least burst for which the
 // Target is not reduced. The reference is the goal of 5,000 admissions a round trip.
 func BenchmarkRoundTripsOfOneKey(b *testing.B) {
@@ -242,68 +224,15 @@ func BenchmarkRoundTripsOfOneKey(b *testing.B) {
 	key := l.Key("k")
 	ask := func(int) { key.Allow() }
 	pace(perSecond, span(time.Second), ask) // the demand becomes known
-	w := watch(l, perSecond, span(2*time.Second), ask)
-	perRoundTrip := w.admitted / max(1, w.roundTrips)
+	before, from := l.Stats(), time.Now()
+	asked := pace(perSecond, span(2*time.Second), ask)
+	after, seconds := l.Stats(), time.Since(from).Seconds()
+	admitted, roundTrips := float64(after.Admitted-before.Admitted), float64(after.RoundTrips-before.RoundTrips)
+	perRoundTrip := admitted / max(1, roundTrips)
 	b.ReportMetric(perRoundTrip, "admitted/roundtrip")
 	b.ReportMetric(perRoundTrip/goal, "ratio")
-	b.ReportMetric(w.roundTrips/w.seconds, "roundtrips/s")
-	b.ReportMetric(w.asked/w.seconds, "requests/s")
-	b.ReportMetric(w.admitted/w.asked, "admitted/request")
+	b.ReportMetric(roundTrips/seconds, "roundtrips/s")
+	b.ReportMetric(float64(asked)/seconds, "requests/s")
+	b.ReportMetric(admitted/float64(asked), "admitted/request")
 	b.ReportMetric(0, "ns/op")
-}
-
-// Many keys are asked 100 times a second each, which is their limit, one after the other. The
-// reference is a tenth of the keys: the ratio says how many times the pipelines are that ten times
-// the keys cost. requests/s says whether the machine kept the pace.
-func BenchmarkRoundTripsOfManyKeys(b *testing.B) {
-	const keys = 10_000
-	addr := redistest.Start(b).Addr
-	few := manyKeys(b, addr, keys/10)
-	many := manyKeys(b, addr, keys)
-	b.ReportMetric(many.roundTrips/many.seconds, "pipelines/s")
-	b.ReportMetric(few.roundTrips/few.seconds, "reference-pipelines/s")
-	b.ReportMetric(many.roundTrips/many.seconds/(few.roundTrips/few.seconds), "ratio")
-	b.ReportMetric(many.calls/many.seconds, "calls/s")
-	b.ReportMetric(many.admitted/max(1, many.calls), "admitted/call")
-	b.ReportMetric(many.asked/many.seconds, "requests/s")
-	b.ReportMetric(many.admitted/many.asked, "admitted/request")
-	b.ReportMetric(0, "ns/op")
-}
-
-func manyKeys(b *testing.B, addr string, n int) window {
-	b.Helper()
-	const (
-		perSecond = 100
-		target    = time.Second
-	)
-	l := newLimiter(b, storeAt(b, addr), hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.PerSecond(perSecond).WithBurst(4 * perSecond)},
-		Policy: hybrid.Policy{Target: target},
-		// A thousand scripts are one pipeline, and on a busy machine several are ahead of it.
-		CallTimeout: time.Second,
-	})
-	keys := make([]*hybrid.Key, n)
-	for i := range keys {
-		keys[i] = l.Key(strconv.Itoa(n) + "/" + strconv.Itoa(i))
-	}
-	// One goroutine asks for all keys, so it may not wait for any of them. The keys come into use one
-	// after the other: this is about the steady state, not about 10,000 first calls at one moment.
-	const (
-		warmUp = 2 * target
-		apart  = 7919 // neighbours come into use that far apart: a prime, so each key once
-	)
-	total := float64(n * perSecond)
-	ask := func(i int) { keys[i%n].TryAllow() }
-	pace(total, warmUp, func(i int) {
-		if k := i % n; k*apart%n <= i/int(perSecond*warmUp.Seconds()) {
-			ask(i)
-		}
-	})
-	pace(total, target, ask)
-	w := watch(l, total, span(3*time.Second), ask)
-	// Return the held tokens, so that this Limiter's calls do not load the server of the next.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*target)
-	defer cancel()
-	_ = l.Shutdown(ctx) // what does not go back in time expires
-	return w
 }
