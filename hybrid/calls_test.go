@@ -55,18 +55,6 @@ func TestAWaitingRequestSendsAtOnce(t *testing.T) {
 	})
 }
 
-// perTick asks n times in each tick for d, by the bubble's clock: request i of a tick is request
-// tick*n+i of all.
-func perTick(tick time.Duration, n int, d time.Duration, ask func(i int)) {
-	i := 0
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(tick) {
-		for range n {
-			ask(i)
-			i++
-		}
-	}
-}
-
 // A key with a steady demand below its limit is renewed before it runs dry: no request waits or is
 // denied, at about one call per Target. A key without demand gives everything back and makes no calls.
 func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -385,11 +383,8 @@ func TestTheDefaultLoggerIsUsed(t *testing.T) {
 
 // onMiniredis is a client of a server of the test's own.
 func onMiniredis(t *testing.T) *redis.Client {
-	t.Helper()
 	testkit.RequireMiniredis(t)
-	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	t.Cleanup(func() { rdb.Close() })
-	return rdb
+	return client(t, miniredis.RunT(t).Addr())
 }
 
 func TestRedisIsALimiterInOneCall(t *testing.T) {
@@ -476,23 +471,10 @@ func TestRedisNamesWhatIsMissing(t *testing.T) {
 	isErr(t, err, hybrid.ErrInvalidConfig)
 }
 
-// countingClock counts the timers that fire.
-type countingClock struct {
-	clock.Clock
-	fired atomic.Int64
-}
-
-func (c *countingClock) AfterFunc(d time.Duration, f func()) clock.Timer {
-	return c.Clock.AfterFunc(d, func() {
-		c.fired.Add(1)
-		f()
-	})
-}
-
 // A process without requests wakes up a few times until its keys are forgotten, and then never.
 func TestAProcessWithoutRequestsSleeps(t *testing.T) {
 	bubble(t, func(t *world) {
-		c := &countingClock{Clock: clock.System()}
+		c := &watchedClock{}
 		cfg := of(hybrid.PerSecond(1000))
 		cfg.Clock = c
 		l := t.start(cfg)

@@ -18,7 +18,6 @@ import (
 // waitingFleet is processes whose callers wait for tokens of one key, one request after the other.
 type waitingFleet struct {
 	t      *world
-	ls     []*hybrid.Limiter
 	stop   func()
 	mu     sync.Mutex
 	got    int64                 // tokens
@@ -43,7 +42,6 @@ func (t *world) waits(seed uint64, processes, callers int, most int64, weights b
 			policy.Weight = []int64{1, 1, 2, 8, 320}[rnd.IntN(5)]
 		}
 		own := t.start(by(policy, l...))
-		f.ls = append(f.ls, own)
 		for range callers {
 			mine := rand.New(rand.NewPCG(rnd.Uint64(), 12))
 			ended = append(ended, background(func() {

@@ -15,7 +15,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -258,7 +257,7 @@ func TestASlowHookHoldsUpNoRequest(t *testing.T) {
 func TestDeniedIsToldAndDoesNotSlowDenials(t *testing.T) {
 	bubble(t, func(t *world) {
 		var times, tokens int64
-		clock := &jumpingClock{Clock: clock.System()}
+		clock := &watchedClock{}
 		cfg := of(hourly)
 		cfg.Clock = clock
 		cfg.Events.Denied = func(key string, n int64) {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -96,7 +95,7 @@ func TestSetLimitsSpendsNothingOldInAnOutage(t *testing.T) {
 func TestAResetWaitsForANodeThatIsLeftAlone(t *testing.T) {
 	bubble(t, func(t *world) {
 		// Given a large fleet whose node gets slow, so that the processes leave it alone for a while,
-		clock := &jumpingClock{Clock: clock.System()}
+		clock := &watchedClock{}
 		cfg := by(hybrid.Policy{CallsPerSecond: 100}, hybrid.PerSecond(10_000).WithBurst(20_000))
 		cfg.CallTimeout = time.Second
 		fleet := t.fleet(60, cfg)

@@ -234,14 +234,10 @@ func everywhere(t *testing.T, body func(t *world)) {
 	bubbleOf(t, "memory", body)
 	t.Run("redis", func(t *testing.T) {
 		rdb := client(t, redistest.Start(t).Addr)
-		body(&world{T: t, rdb: rdb, network: &network{inner: storeOn(t, rdb)}})
+		store, err := redisbucket.New(rdb, redisbucket.Config{})
+		noErr(t, err)
+		body(&world{T: t, rdb: rdb, network: &network{inner: store}})
 	})
-}
-
-func storeOn(t *testing.T, rdb *redis.Client) lease.Store {
-	store, err := redisbucket.New(rdb, redisbucket.Config{})
-	noErr(t, err)
-	return store
 }
 
 func client(t *testing.T, addr string) *redis.Client {

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -173,23 +172,6 @@ func sleepers(t *world, cfg hybrid.Config, key string, processes int, span time.
 	check(t, no <= int64(processes)*(yes+1), "%s: %d denials for %d tokens", key, no, yes)
 }
 
-// lateTimers is a clock whose timers fire late, as on a machine that has much else to do.
-type lateTimers struct {
-	clock.Clock
-	late time.Duration
-}
-
-func (c lateTimers) AfterFunc(d time.Duration, f func()) clock.Timer {
-	return lateTimer{c.Clock.AfterFunc(d+c.late, f), c.late}
-}
-
-type lateTimer struct {
-	clock.Timer
-	late time.Duration
-}
-
-func (t lateTimer) Reset(d time.Duration) bool { return t.Timer.Reset(d + t.late) }
-
 // A caller that sleeps RetryAfter after each denial gets the rate, and asks at most once per token
 // (x/time/rate's Reserve, redis_rate), whether timers fire in time or not: the denial ends by the clock. A
 // denial names its limit even where the bucket's last known level would do, because the fair share denies.
@@ -205,7 +187,7 @@ func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 					bubbleOf(t, name, func(t *world) {
 						t.every(verdict{delay: rtt})
 						cfg := of(limit)
-						cfg.Clock = lateTimers{clock.System(), late}
+						cfg.Clock = &watchedClock{late: late}
 						span, percent := 200*limit.Per/time.Duration(limit.Tokens), int64(95)
 						if limit.Tokens > 100 { // which may be less than the round trips take
 							span, percent = 2*limit.Per, 90
