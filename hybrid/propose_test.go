@@ -229,26 +229,17 @@ func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
 	})
 }
 
-// A blocked key has nothing before its first request, as after it.
-func TestABlockedKeyWithoutABucketHasNothing(t *testing.T) {
-	bubbleOf(t, "", func(t *world) {
+// A blocked key has nothing, before its first request as after it, and denies any number of tokens without an
+// error.
+func TestABlockedKeyHasNothing(t *testing.T) {
+	bubble(t, func(t *world) {
 		l := t.process(hybrid.Blocked)
-		for range 2 {
+		for _, n := range []int64{1, 2, 500} {
 			r, err := l.Peek(t.Context(), "k")
 			check(t, err == nil && !r.OK && r.Remaining == 0 && r.RetryAfter > 0, "%+v, %v", r, err)
 			levels, err := l.Levels(t.Context(), "k")
 			check(t, err == nil && len(levels) == 1 && levels[0].Remaining == 0, "%+v, %v", levels, err)
-			check(t, !l.Allow("k"), "admitted")
-		}
-	})
-}
-
-// A blocked key denies any number of tokens, without an error.
-func TestBlockedDeniesAnyNumberOfTokens(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(of(hybrid.Blocked))
-		for _, n := range []int64{1, 2, 500} {
-			r, err := l.Take(t.Context(), "k", n)
+			r, err = l.Take(t.Context(), "k", n)
 			check(t, err == nil && !r.OK && r.RetryAfter > 0, "Take(%d): %+v, %v", n, r, err)
 			made, err := l.Key("k").Reserve(t.Context(), n)
 			check(t, err == nil && !made.OK(), "Reserve(%d): %v", n, err)
