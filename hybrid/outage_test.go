@@ -178,13 +178,14 @@ func TestFallbacks(t *testing.T) {
 			for l.Key("k").TryAllow() {
 			}
 			time.Sleep(200 * time.Millisecond)
-			before := l.Stats().Fallback
+			before := l.Stats()
 			admitted := int64(admits(20_000, 500*time.Microsecond, func() (ok bool) {
 				t.lasts(0, 0, func() { ok = l.Allow("k") })
 				return ok
 			}))
 			check(t, admitted >= want[0] && admitted <= want[1], "%d admitted, want %v", admitted, want)
-			equal(t, l.Stats().Fallback-before, admitted, "counted as fallback")
+			equal(t, l.Stats().Fallback-before.Fallback, admitted, "counted as fallback")
+			equal(t, l.Stats().GrantedToWaiters, before.GrantedToWaiters, "granted to waiters, as before")
 			r, err := l.Take(t.Context(), "k", 1)
 			check(t, err == nil && r.Source == hybrid.SourceFallback, "%+v, %v", r, err)
 		})

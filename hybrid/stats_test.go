@@ -48,30 +48,6 @@ func TestConservedWhileTokensAreOnTheirWay(t *testing.T) {
 	})
 }
 
-// Stats count tokens that a request waited for apart from held ones and from those of a fallback.
-func TestStatsSayWhatWasAwaited(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(of(hybrid.PerSecond(1000)))
-		awaited := func(want int64) {
-			t.Helper()
-			equal(t, l.Stats().GrantedToWaiters, want, "awaited")
-		}
-		must(t, l.AllowN("k", 30), "denied")
-		awaited(30)
-		must(t, !l.AllowN("k", 980), "admitted")
-		awaited(30)
-		admits(500, 2*time.Millisecond, func() bool { return l.Allow("k") }) // leased ahead
-		before := l.Stats()
-		must(t, before.Held > 0 && before.GrantedToWaiters < before.Admitted/10, "%+v", before)
-		must(t, l.Allow("k"), "denied")
-		awaited(before.GrantedToWaiters)
-		t.every(away)
-		time.Sleep(2 * ttl)
-		must(t, l.Allow("k") && l.Stats().Fallback > 0, "%+v", l.Stats())
-		awaited(before.GrantedToWaiters)
-	})
-}
-
 // A Store can ask whose requests a call is for: the first of those that wait.
 func TestACallNamesItsWaiters(t *testing.T) {
 	bubble(t, func(t *world) {
@@ -321,18 +297,6 @@ func TestShadowLeavesNoDebt(t *testing.T) {
 			t.locked(func() { equal(t, debt, admitted, "owed") })
 		})
 	}
-}
-
-// Before the first reply TryAllow, and Allow after CallTimeout, are answered by Policy.ColdStart.
-func TestShadowOfAColdStart(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(by(shadow, hourly))
-		t.hangs()
-		check(t, l.Key("k").TryAllow(), "denied")
-		t.lasts(0, 100*time.Millisecond, func() { check(t, l.Allow("k"), "denied") })
-		t.lasts(0, 100*time.Millisecond, func() { noErr(t, l.Wait(t.Context(), "k")) })
-		shadows(t, l, 0, 3)
-	})
 }
 
 // A full table of keys in use denies no request in shadow mode.

@@ -2,7 +2,6 @@ package hybrid_test
 
 import (
 	"context"
-	"errors"
 	"math"
 	"runtime"
 	"slices"
@@ -45,32 +44,6 @@ func (o *order) check(t *world) {
 		must(t, o.when[i] >= o.when[i-1],
 			"not first in, first out: %d was served at %v, the one before it at %v", i, o.when[i], o.when[i-1])
 	}
-}
-
-// Of two requests that one call asks for, the reply serves the first, and the next token is an hour away.
-func TestAWaitThatIsTooLateFailsWithTheReply(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.process(hybrid.PerHour(1).WithBurst(5))
-		must(t, l.AllowN("k", 3), "denied")
-		t.every(verdict{delay: 10 * time.Millisecond})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
-		began, errs := time.Now(), make(chan error, 3)
-		for range 3 {
-			go func() { errs <- l.Wait(ctx, "k") }()
-			time.Sleep(time.Millisecond) // the second and the third come during the call for the first
-		}
-		served := 0
-		for range 3 { // in any order
-			if err := <-errs; err == nil {
-				served++
-			} else {
-				check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline), "%v", err)
-			}
-		}
-		equal(t, served, 2, "requests are served")
-		check(t, time.Since(began) < 30*time.Millisecond, "it took %v", time.Since(began))
-	})
 }
 
 // The first waiter is served first, whatever its n, and neither Allow nor TakeUpTo overtakes.
