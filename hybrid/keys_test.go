@@ -387,29 +387,29 @@ func onMiniredis(t *testing.T) *redis.Client {
 	return client(t, miniredis.RunT(t).Addr())
 }
 
+// opensRedis is a Limiter by one call.
+func opensRedis(t *testing.T, rdb *redis.Client, name string, limit hybrid.Limit) *hybrid.Limiter {
+	t.Helper()
+	l, err := hybrid.Redis(rdb, name, limit)
+	must(t, err == nil, "%v", err)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
 func TestRedisIsALimiterInOneCall(t *testing.T) {
 	testkit.RequireMiniredis(t)
 	addr := miniredis.RunT(t).Addr()
 	synctest.Test(t, func(t *testing.T) { // where a slow machine is no outage
 		// Given two limiters of one client, as two parts of a program make them,
 		rdb := client(t, addr)
-		one, err := hybrid.Redis(rdb, "", hourly)
-		noErr(t, err)
-		defer one.Close()
-		other, err := hybrid.Redis(rdb, "", hourly)
-		noErr(t, err)
+		one, other := opensRedis(t, rdb, "", hourly), opensRedis(t, rdb, "", hourly)
 		// then they share the buckets,
 		must(t, one.AllowN("k", 6) && !other.AllowN("k", 6), "6 of 10, twice")
 		// also when one of them is closed and made again.
 		noErr(t, other.Close())
-		again, err := hybrid.Redis(rdb, "", hourly)
-		noErr(t, err)
-		defer again.Close()
-		must(t, !again.AllowN("k", 6), "6 of 4")
+		must(t, !opensRedis(t, rdb, "", hourly).AllowN("k", 6), "6 of 4")
 		// One of another name has buckets of its own, and may have other limits.
-		api, err := hybrid.Redis(rdb, "api", hybrid.PerHour(20))
-		noErr(t, err)
-		defer api.Close()
+		api := opensRedis(t, rdb, "api", hybrid.PerHour(20))
 		must(t, api.AllowN("k", 20) && !api.Allow("k"), "20 of 20, and one more")
 	})
 }
@@ -434,9 +434,8 @@ func TestMemoryIsALimiterInOneCall(t *testing.T) {
 // one of them can hold.
 func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
 	rdb := onMiniredis(t)
-	login, err := hybrid.Redis(rdb, "", hybrid.PerMinute(5))
-	noErr(t, err)
-	_, err = hybrid.Redis(rdb, "", hybrid.PerSecond(100))
+	login := opensRedis(t, rdb, "", hybrid.PerMinute(5))
+	_, err := hybrid.Redis(rdb, "", hybrid.PerSecond(100))
 	isErr(t, err, hybrid.ErrInvalidConfig)
 	// So is one with a Store of its own, as that has the same buckets, unless it has another name or prefix.
 	for _, c := range []struct {
@@ -455,13 +454,9 @@ func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
 		}
 	}
 	// Another client may be another server, and a closed Limiter contradicts no other.
-	other, err := hybrid.Redis(onMiniredis(t), "", hybrid.PerSecond(100))
-	noErr(t, err)
-	other.Close()
+	opensRedis(t, onMiniredis(t), "", hybrid.PerSecond(100))
 	login.Close()
-	api, err := hybrid.Redis(rdb, "", hybrid.PerSecond(100))
-	noErr(t, err)
-	api.Close()
+	opensRedis(t, rdb, "", hybrid.PerSecond(100))
 }
 
 func TestRedisNamesWhatIsMissing(t *testing.T) {

@@ -337,9 +337,7 @@ func TestANewKeyInAnOutageAsksForItsLimitsOnce(t *testing.T) {
 		// when new keys are asked for by requests that wait, and others by one that may be the probe,
 		for i := range 8 {
 			asked = 0
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			_ = l.Wait(ctx, fmt.Sprint("0:x", i))
-			cancel()
+			_ = l.Wait(within(t, time.Millisecond), fmt.Sprint("0:x", i))
 			check(t, asked <= 1, "Wait: LimitsFor was asked %d times", asked)
 			asked = 0
 			l.Allow(fmt.Sprint("0:y", i))

@@ -642,10 +642,8 @@ func TestFailedLimitsForIsTheErrorOfAKeyWithoutLimits(t *testing.T) {
 		db.hangs.Store(true)
 		const timeout = lease.DefaultCallTimeout
 		t.lasts(timeout, timeout, func() { check(t, !l.Allow("k"), "admitted") })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
 		t.lasts(time.Second, time.Second, func() {
-			_, err := l.Take(ctx, "k", 1)
+			_, err := l.Take(within(t, time.Second), "k", 1)
 			isErr(t, err, context.DeadlineExceeded)
 		})
 	})

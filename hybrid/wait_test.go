@@ -145,11 +145,8 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 }
 
 // waitFor waits for n tokens of "k", at most d, and says how long it took.
-func waitFor(t *world, l *hybrid.Limiter, d time.Duration, n int64) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
-	var err error
-	spent := took(func() { err = l.Key("k").WaitN(ctx, n) })
+func waitFor(t *world, l *hybrid.Limiter, d time.Duration, n int64) (spent time.Duration, err error) {
+	spent = took(func() { err = l.Key("k").WaitN(within(t, d), n) })
 	return spent, err
 }
 
