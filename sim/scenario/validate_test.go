@@ -106,7 +106,7 @@ func TestValidateRefusesWhatNoFileSays(t *testing.T) {
 		`workload.hold is "uniform(2ns,1ns)", must`: func(_ to, w *Workload) { w.Hold = duration(DistUniform, 2, 1) },
 		"workload.cancelled is 101%, must be":       func(_ to, w *Workload) { w.Cancelled = 1.01 },
 		"workload.swing is 150%, must be":           func(_ to, w *Workload) { w.Swing = 1.5 },
-		"workload.think is gauss(1ns,2ns), is a":     func(_ to, w *Workload) { w.Think = duration("gauss", 1, 2) },
+		"workload.think is gauss(1ns,2ns), is a":    func(_ to, w *Workload) { w.Think = duration("gauss", 1, 2) },
 		"network.loss is 101%, must be 0%":          func(s to, _ *Workload) { s.Network.Loss = 1.01 },
 		"network.lost_replies is NaN%, must be":     func(s to, _ *Workload) { s.Network.LostReplies = Ratio(nan) },
 		"network.partitions[0].part is 200%":        func(s to, _ *Workload) { s.Network.Partitions[0].Part = 2 },
