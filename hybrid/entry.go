@@ -267,8 +267,8 @@ func (e *entry) Wake(urgent bool) {
 	}
 }
 
-// DeniesOne implements protocol.Host. DeniesOne sets a timer of the entry, because the scheduler may be busy at
-// the time until, and Allow does not read the clock.
+// DeniesOne implements protocol.Host. DeniesOne sets a timer of the entry, because the scheduler may be busy
+// at the time until, and Allow does not read the clock.
 func (e *entry) DeniesOne(until clock.Instant) {
 	switch {
 	case until == 0:

@@ -21,8 +21,8 @@ import (
 //
 // The caller closes the client after Shutdown or Close. Set the client's DialTimeout and ReadTimeout to about
 // 500 ms. With the default of go-redis, 5 s, a hanging server blocks a connection for 5 s, and a cluster
-// client finds a new master only after 5 s. In an outage go-redis itself logs each failed dial to standard error;
-// redis.SetLogger redirects these lines.
+// client finds a new master only after 5 s. In an outage go-redis itself logs each failed dial to standard
+// error; redis.SetLogger redirects these lines.
 func Redis(client redis.UniversalClient, name string, limits ...Limit) (*Limiter, error) {
 	store, err := redisbucket.New(client, redisbucket.Config{})
 	if err != nil {

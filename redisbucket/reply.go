@@ -154,8 +154,8 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	}
 	g.Waited = min(g.Granted, r.Waiting)
 	if in.err == nil && (g.Granted > 0 && g.Granted < r.Need || g.LeaseMax < g.Config.TTL) {
-		in.err = fmt.Errorf("%w: granted is %d, must be 0 or at least %d; the longest lease is %v, must be at least the ttl %v",
-			ErrReply, g.Granted, r.Need, g.LeaseMax, g.Config.TTL)
+		in.err = fmt.Errorf("%w: granted is %d, must be 0 or at least %d; the longest lease is %v, must be at least "+
+			"the ttl %v", ErrReply, g.Granted, r.Need, g.LeaseMax, g.Config.TTL)
 	}
 	if in.err != nil { // the script has run, so the fault is the key's, not the server's
 		return lease.Grant{}, fmt.Errorf("%w: %w: %w", errFigure, ErrReply, in.err)

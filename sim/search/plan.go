@@ -172,8 +172,8 @@ func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy)
 }
 
 // settle lengthens the runs of the best policy, and of policies that may be better, until the verdicts are
-// clear. With near, settle also confirms the neighbours of the best policy, and cheaper ones. settle returns the best trial
-// that fails no stress, or nil if every trial fails one.
+// clear. With near, settle also confirms the neighbours of the best policy, and cheaper ones. settle returns
+// the best trial that fails no stress, or nil if every trial fails one.
 func (p *planning) settle(ctx context.Context, near bool) (best *trial, err error) {
 	for n := 0; ; n++ {
 		whole := slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken != "" })

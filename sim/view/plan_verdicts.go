@@ -66,7 +66,8 @@ func (v planView) judge(d *Document) {
 				Count(v.Miss.Closest.Reps, "replication"), either(v.Miss.Closest.Reps < 10,
 					" Intervals need --reps 10.", " More --reps narrow intervals, not ranges."))
 		} else {
-			d.say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
+			d.say(Neutral, "The trade-offs show what other targets can be met. A larger burst allows longer "+
+				"leases; so do --overcommit-max and, for a large fleet, a lower policy.calls_per_second.")
 		}
 	case search.Interrupted:
 		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs come from the search.")

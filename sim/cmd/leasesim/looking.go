@@ -99,7 +99,7 @@ func inspectCommand() *cobra.Command {
 			v, err := store.Look(ctx, key)
 			if err == nil && !v.Exists {
 				err = fmt.Errorf("key %q has no bucket under prefix %q: it was never used, or was forgotten after it "+
-					"was full again", key, l.prefix)
+					"was full again; the key of a limiter with a name needs --name", key, l.prefix)
 			}
 			if err != nil {
 				return nil, "", err

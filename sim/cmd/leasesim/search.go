@@ -183,7 +183,9 @@ func (f *shared) rerun(s sim.Scenario, c *search.Candidate) string {
 	own, sets, p := search.PolicyOf(s), slices.Clone(f.sets), c.Policy
 	set := func(same bool, field string, value any) {
 		if !same {
-			sets = append(sets, fmt.Sprintf("policy.%s=%v", field, value))
+			path := "policy." + field + "="
+			sets = slices.DeleteFunc(sets, func(own string) bool { return strings.HasPrefix(own, path) })
+			sets = append(sets, path+fmt.Sprint(value))
 		}
 	}
 	set(p.DefaultTarget == own.DefaultTarget && p.Target == own.Target, "target", p.Target)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
@@ -90,6 +91,16 @@ func TestARealPlanIsTheSameWhateverParallelIs(t *testing.T) {
 	p := plans[0]
 	testkit.Check(t, reflect.DeepEqual(p, plans[1]), "%+v\n%+v", p, plans[1])
 	testkit.Must(t, p.Verdict == search.Found, "%+v", p)
+}
+
+func TestThePrintedRunSetsEachFieldOnce(t *testing.T) {
+	f := &shared{file: "fleet.yaml", sets: []string{"policy.calls_per_second=40", "policy.overcommit=7"}}
+	s := sim.Scenario{Policy: lease.Policy{CallsPerSecond: 40, Overcommit: 7}}.Defaults()
+	chosen := search.PolicyOf(s)
+	chosen.CallsPerSecond = 32
+	got := f.rerun(s, &search.Candidate{Policy: chosen})
+	testkit.Check(t, strings.Count(got, "calls_per_second=32") == 1 && !strings.Contains(got, "=40") &&
+		strings.Contains(got, "policy.overcommit=7"), "%s", got)
 }
 
 // TestSearchesEndWithTheirStatus runs sweeps and plans on a made-up simulator: false rejects are

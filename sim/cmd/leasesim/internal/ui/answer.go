@@ -62,8 +62,8 @@ type table struct {
 var headline = []struct{ key, text string }{
 	{"admitted_vs_central", "One exact bucket without a network admits 100 %."},
 	{"false_reject_ratio", "Denied, although one exact bucket would have admitted them. Hardly any at a load below 1."},
-	{search.BoundFigure, "Requests beyond burst + rate × time, in the worst moment. 0: the limit held."},
-	{"calls_per_s", "Of all processes together. Without leases, each request is a call."},
+	{search.BoundFigure, "Requests beyond burst + rate × window, in the worst window. 0: the limit held."},
+	{"calls_per_s", "Calls to Redis by all processes together. Without leases, each request is a call."},
 	{"redis_cpu", "Time that Redis spends on these calls."},
 }
 
@@ -158,6 +158,9 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	full := s.Reps == fullReps
 	runner := sim.Runner{}
 	runs := fmt.Sprintf("%d runs of %v", s.Reps, s.Duration)
+	if s.Warmup > 0 {
+		runs = fmt.Sprintf("%d runs of %v after %v in which the fleet settles", s.Reps, s.Duration-s.Warmup, s.Warmup)
+	}
 	if full {
 		shownAt := time.Now()
 		runner.Progress = func(done float64) {
@@ -205,8 +208,10 @@ func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 	}
 	full := s.Defaults()
 	for _, f := range s.Disturbances() {
-		say("From second %.3g to %.3g, %s: that rejected %s wrongly, beyond the share above.", f.From.Seconds(),
-			f.Until.Seconds(), a.words("fault"), view.Count(math.Round(r.FaultStock.Mean), "request"))
+		say("From second %.3g to %.3g, %s. That rejected %s wrongly; the figures above leave these out. A request "+
+			"waited for at most %.3g ms, and 99 %% of the denied ones for at most %.3g ms.",
+			f.From.Seconds(), f.Until.Seconds(), a.words("fault"),
+			view.Count(math.Round(r.FaultStock.Mean), "request"), r.WaitMsMax.Mean, r.DeniedWaitMsP99.Mean)
 	}
 	calm := a.text["shape"] == sim.Poisson || a.text["shape"] == sim.Constant
 	if s.Workload.Load < 1 && calm && a.text["fault"] == noFault {
@@ -239,7 +244,7 @@ func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) 
 		return view.Chart{Title: title, X: view.Axis{Label: "load, × the limit"},
 			Y: view.Axis{Unit: unit, FromZero: true}, Lines: []view.Line{{Series: series, Mark: view.Dotted}}}
 	}
-	calls := curve("How many calls does Redis get each second?", "calls/s", 3)
+	calls := curve("How many lease calls does Redis get each second?", "calls/s", 3)
 	rejects := curve("How many requests are rejected wrongly?", "%", 1)
 	add := func(c *view.Chart, x, scale float64, f sim.Figure) {
 		l := &c.Lines[0]
@@ -247,7 +252,7 @@ func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) 
 		l.Low, l.High = append(l.Low, max(0, scale*f.Low)), append(l.High, scale*f.High)
 	}
 	t := view.Table{Columns: []string{
-		">load", ">Redis calls/s", ">rejected wrongly", ">rejected in all", ">requests per call"}}
+		">load", ">lease calls/s", ">rejected wrongly", ">rejected in all", ">requests per call"}}
 	all, work := make([]sim.Scenario, len(at)), 0.0
 	for i, load := range at {
 		all[i] = a.short(load, quickReps, within/time.Duration(len(at)), false)

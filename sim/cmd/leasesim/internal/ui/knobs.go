@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,6 +138,9 @@ func read(query url.Values) *settings {
 	return s
 }
 
+// thousands matches a number with a comma before each three digits.
+var thousands = regexp.MustCompile(`^[1-9]\d{0,2}(,\d{3})+$`)
+
 // check stores the text of a knob, or returns the allowed values if the text is invalid.
 func (s *settings) check(k knob, text string) (allowed string) {
 	if k.Choices != nil {
@@ -151,6 +155,9 @@ func (s *settings) check(k knob, text string) (allowed string) {
 	}
 	if text == "" {
 		return ""
+	}
+	if thousands.MatchString(text) { // as this page writes numbers
+		text = strings.ReplaceAll(text, ",", "")
 	}
 	x, err := strconv.ParseFloat(text, 64)
 	switch {

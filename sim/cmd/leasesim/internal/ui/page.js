@@ -102,7 +102,7 @@ const parts = {
         [element('small', {}, element('b', {}, 'before: ' + number(before[f.name])))] : [], element('small', {}, f.text)))))
     shown = Object.fromEntries(e.figures.map(f => [f.name, f.value]))
     $('verdicts').replaceChildren(...verdicts(e.verdicts))
-    $('summary').textContent = `${number(e.figures[3].value)} Redis calls/s, ${e.figures[1].value} rejected wrongly`
+    $('summary').textContent = `${number(e.figures[3].value)} lease calls/s, ${e.figures[1].value} rejected wrongly`
     charts($('time'), e.charts || [])
   },
   loads: e => { fresh('loads', 'curves'); tables($('loads'), e.tables, String(Number($('load').value))); charts($('curves'), e.charts || []) },
@@ -123,7 +123,8 @@ const parts = {
 
 function fault(knob, text) {
   if (!knob) return parts.failed({ text })
-  knob.wrong.textContent = text
+  const label = document.querySelector(`label[for="${knob.field.id}"]`)
+  knob.wrong.textContent = text.startsWith('is ') ? label.textContent + ' ' + text : text
   show(knob.wrong, true)
   knob.field.setAttribute('aria-invalid', 'true')
 }
@@ -135,7 +136,8 @@ async function simulate(headers) {
   show($('notice'), false)
   show($('stop'), true)
   $('status').textContent = 'Simulating …'
-  for (const id of ['figures', 'verdicts', 'time', 'loads', 'curves', 'rivals']) $(id).classList.add('stale')
+  for (const id of ['figures', 'verdicts', 'time', 'loads', 'curves', 'rivals', 'planOf']) $(id).classList.add('stale')
+  if ($('planOf').hasChildNodes() && !planner) $('planning').textContent = 'This plan is for earlier settings.'
   await ask('simulate', headers, mine.signal, e => parts[e.kind](e))
   if (mine === running) { show($('stop'), false); show($('progress'), false) }
 }
@@ -157,16 +159,21 @@ function set(name, value) {
 for (const k of knobs) {
   k.field.addEventListener('input', () => { place(k); changed() })
   k.slider?.addEventListener('input', () => set(k.name, k.steps[k.slider.value]))
+  k.slider?.addEventListener('keydown', e => { // these keys scroll, and do not change a setting out of sight
+    if (e.key !== 'PageUp' && e.key !== 'PageDown') return
+    e.preventDefault()
+    scrollBy(0, (e.key === 'PageUp' ? -0.9 : 0.9) * innerHeight)
+  })
 }
 $('knobs').addEventListener('submit', e => e.preventDefault())
 $('reset').onclick = () => { unknown.length = 0; for (const k of knobs) set(k.name, k.standard) }
 $('stop').onclick = () => { running.abort(); $('status').textContent = 'Stopped.'; show($('stop'), false); show($('progress'), false) }
 
-async function copy(text) {
-  const done = await navigator.clipboard.writeText(text).then(() => 'Copied.', () => 'Not copied: the browser forbids it.')
+async function copy(text, name) {
+  const done = await navigator.clipboard.writeText(text).then(() => name + ' copied.', () => 'Not copied: the browser forbids it.')
   $('copied').textContent = done
 }
-$('link').onclick = () => copy(location.href)
+$('link').onclick = () => copy(location.href, 'Link')
 
 const abouts = { yaml: 'Save it as scenario.yaml for leasesim run -f scenario.yaml, which shows these figures.',
   code: 'The configuration of hybrid.New for these limits and this policy.' }
@@ -177,7 +184,7 @@ function tell(name) {
   show($('text'), true)
   show($('about'), true)
 }
-for (const id of ['yaml', 'code']) $(id).onclick = () => { tell(id); copy(texts[id] || '') }
+for (const id of ['yaml', 'code']) $(id).onclick = () => { tell(id); copy(texts[id] || '', id === 'yaml' ? 'YAML' : 'Go code') }
 
 let planner
 $('plan').onclick = async () => {
@@ -194,14 +201,18 @@ $('plan').onclick = async () => {
     if (e.kind === 'wrong') for (const w of e.wrong) fault({ field: $('wrong'), wrong: $('wrong-wrong') }, (w.knob === 'wrong' ? '' : w.knob + ' ') + w.text)
     if (e.kind !== 'plan') return
     $('wrong').removeAttribute('aria-invalid')
+    fresh('planOf')
     tables($('planOf'), e.tables)
     $('planOf').prepend(...verdicts(e.verdicts))
     show($('use'), e.policy)
     $('use').onclick = () => { set('target_ms', e.policy.default_target ? '' : millis(e.policy.target)); set('ttl_ms', e.policy.default_ttl ? '' : millis(e.policy.ttl)) }
   })
-  if (mine === planner) for (const id of ['cancel', 'planned']) show($(id), false)
+  if (mine !== planner) return
+  planner = null
+  for (const id of ['cancel', 'planned']) show($(id), false)
 }
-$('cancel').onclick = () => { planner.abort(); $('planning').textContent = 'Cancelled.'; for (const id of ['cancel', 'planned']) show($(id), false) }
+$('wrong').addEventListener('keydown', e => { if (e.key === 'Enter') $('plan').click() })
+$('cancel').onclick = () => { planner?.abort(); planner = null; $('planning').textContent = 'Cancelled.'; for (const id of ['cancel', 'planned']) show($(id), false) }
 
 // millis reads a duration of Go, such as 1m2.5s.
 function millis(text) {
