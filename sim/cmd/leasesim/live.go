@@ -169,7 +169,7 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		t.Add(name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
 	}
 	if b.Busy != "" {
-		verdict.Text += " This machine is overloaded: " + b.Busy + ". Run it again on an idle "+
+		verdict.Text += " This machine is overloaded: " + b.Busy + ". Run it again on an idle " +
 			"machine, or with less load."
 	}
 	denied := 1 - float64(b.Real.Admitted)/float64(max(b.Real.Offered, 1))
