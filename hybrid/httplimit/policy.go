@@ -64,9 +64,9 @@ func (c *policyCache) policiesFor(name string, limits []hybrid.Limit, status int
 	return c.findOrMake(key, limits, status)
 }
 
-// findOrMake is policiesFor for policies that are not ready. findOrMake makes other policies ready after as
-// many lookups as there are ready policies, so a lookup copies one policy on average. Above policiesMax
-// findOrMake drops the former ready policies.
+// findOrMake does what policiesFor does, for policies that are not ready yet. findOrMake makes other policies
+// ready after as many lookups as there are ready policies, so a lookup copies one policy on average. Above
+// policiesMax findOrMake drops the former ready policies.
 func (c *policyCache) findOrMake(key policyKey, limits []hybrid.Limit, status int) *policies {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,8 +32,8 @@ type asker func(key string) (admitted bool, err error)
 // peer is one limiter in the evaluation. Each call of open makes an instance with a Redis client of its own.
 type peer struct {
 	name  string
-	kind  lease.Kind // the peer's bound: burst + rate*w in any window, or burst in any window of one length
-	local bool       // the peer limits a single process
+	kind  lease.Kind // bound that the peer promises: burst + rate*w in any window, or burst in any window of one length
+	local bool       // the peer has one limit for each process
 	open  func(s *site, l limit, o redis.Options) asker
 }
 

@@ -13,7 +13,8 @@ const goroutines = 64
 
 var connected = redis.Options{PoolSize: goroutines}
 
-// throughput measures requests for one key by many goroutines of a process, under a limit never reached.
+// throughput measures requests for one key by many goroutines of a process, under a limit that they never
+// reach.
 func throughput(e *evaluation) {
 	fmt.Printf(`## Throughput of one hot key
 

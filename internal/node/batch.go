@@ -67,7 +67,7 @@ func (n *Node[D]) Landed(b *Batch) (free bool) {
 	return free
 }
 
-// Over removes b from n after all calls of b were answered.
+// Over ends batch b, whose calls have all been answered.
 func (n *Node[D]) Over(b *Batch) {
 	if i := slices.Index(n.batches, b); i >= 0 {
 		n.batches = slices.Delete(n.batches, i, i+1)

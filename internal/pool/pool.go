@@ -19,7 +19,7 @@ const (
 )
 
 // The mark decides the next step of a take. Up to markMost a mark is a token count: a take that leaves fewer
-// calls End, for instance to report low. A higher mark is a state in which a take does not touch the word.
+// calls End, for instance to report low. A take that finds a higher mark does not touch the word.
 const (
 	markMost    = MarkStriped - 1
 	MarkStriped = math.MaxInt64 - 2 // takes use the stripes
@@ -115,7 +115,7 @@ func (p *Pool) Take() Taken {
 }
 
 // Begin is the first part of Take, before TakeAt and End; callers can inline Begin. If left >= mark, a token
-// was taken and the take is complete. If mark is MarkDenied, the take is Denied. If mark is MarkStriped and
+// was taken and the take is complete. A take that finds MarkDenied is Denied. If mark is MarkStriped and
 // TakeAt returns true, a token was taken. In all other cases End returns the result.
 func (p *Pool) Begin() (left, mark int64) {
 	mark = p.mark.Load()

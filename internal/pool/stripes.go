@@ -30,7 +30,7 @@ type switches struct {
 	contended bool
 }
 
-// see adds a sample that met P i.
+// see records that a sample ran on P i.
 func (s *switches) see(i int) {
 	s.history <<= 1
 	if int32(i) != s.last {

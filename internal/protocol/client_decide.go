@@ -56,7 +56,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 		}
 		return c.without(now, least, n, lease.SourceFallback)
 	case s == StateDenied && c.Line.inLine == 0 && c.Denials.canServe(least):
-		c.Denials.end() // only a larger request fell short
+		c.Denials.end() // a larger request fell short, but n tokens may be there
 		c.wake(false)   // Refuse wakes the host only once between two calls
 	case s == StateDenied:
 		c.Line.refused = max(c.Line.refused, n) // the call after the delay asks for these tokens
@@ -148,7 +148,7 @@ func (c *Client) RetryAt(now clock.Instant, n int64, source lease.Source) clock.
 	if now < c.Denials.until {
 		return c.Denials.until
 	}
-	return now.Add(max(c.settings.rtt, 1)) // by then the call that the refusal started is answered
+	return now.Add(max(c.settings.rtt, 1)) // time at which the call that the refusal started has its answer
 }
 
 // ReadyIn estimates from the last reply how long a request for n tokens that joins the line at now will wait

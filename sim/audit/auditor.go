@@ -180,7 +180,7 @@ func (a *Auditor) ExceededBy() int64 {
 type backlog struct {
 	line []moment
 	head int
-	gone int64 // number of moments that were taken off the line
+	gone int64 // number of moments removed from the front of the line
 }
 
 // moment sums up the events at one time, without their order.

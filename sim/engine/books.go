@@ -29,7 +29,7 @@ type books struct {
 	denials report.Waits    // waiting times of denied requests
 	rivals  []*contender
 	remotes []*remote // the remote rivals among rivals
-	numbers []int     // the number of each process for the rivals
+	numbers []int     // index of each process in the rivals' fleet
 
 	requests   int64 // number of requests in the whole run
 	granted    int64 // tokens granted by all buckets

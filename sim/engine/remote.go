@@ -28,7 +28,7 @@ type remote struct {
 	asks    slots[ask]
 	shards  []*counter
 	fresh   rival.Remote                    // a copy of the rival without state
-	asking  *ask                            // the ask that a shard executes now
+	asking  *ask                            // request that a shard executes now
 	settle  func(a *ask, at int64, ok bool) // callback with each decision and its time
 	sent    int64                           // number of asks sent since the warm-up
 	waits   report.Waits

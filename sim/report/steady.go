@@ -1,8 +1,8 @@
 package report
 
-// A fleet has a stock: tokens in leases, and tokens that the bucket reserves for other holders. The stock is
-// locked away once, when the fleet starts or grows and after each fault. The fleet then rejects requests for
-// the tokens in the stock: a number of tokens that does not grow with the run. Later rejects are a ratio.
+// A fleet has a stock: tokens in leases, and tokens that the bucket reserves for other holders. These tokens
+// are out of use once, when the fleet starts or grows and after each fault. The fleet then rejects requests
+// for the tokens in the stock: a number of tokens that does not grow with the run. Later rejects are a ratio.
 
 // Phase is a kind of period in a run.
 type Phase int

@@ -76,7 +76,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process, 
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
 		if p.fate == fateStopped {
-			p.latencies = p.latencies[:min(lags, len(p.latencies))] // the stop made the process late
+			p.latencies = p.latencies[:min(lags, len(p.latencies))] // the pause of the process made its requests late
 		}
 		took.merge(p.latencies)
 		if p.fate == "" {
