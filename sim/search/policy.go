@@ -51,7 +51,7 @@ func (o *options) add(p lease.Policy) {
 }
 
 // gridOf returns the policies that a plan tries first: the scenario's own policy, a list of targets for each
-// overcommit, and for a large fleet budgets of calls.
+// overcommit, and budgets of calls for a large fleet or under a bound on calls.
 func gridOf(q Question) []lease.Policy {
 	s := q.Scenario
 	grid := options{s: s}
@@ -65,6 +65,11 @@ func gridOf(q Question) []lease.Policy {
 		// With the shortest target, only the budget of calls and delays after short grants limit the calls.
 		grid.add(withLengths(s, p, targetMin, 0))
 		grid.add(withLengths(s, p, targetMin, ttlLong))
+		for _, part := range []float64{0.5, 0.7, 1} { // leases become as long as the bound on calls demands
+			if p.CallsPerSecond = twoDigits(int64(part * callsMost(q.Targets))); p.CallsPerSecond > 0 {
+				grid.add(p)
+			}
+		}
 	}
 	if s.FleetTarget() > 0 {
 		own := s.Policy
@@ -74,6 +79,16 @@ func gridOf(q Question) []lease.Policy {
 		}
 	}
 	return grid.all
+}
+
+// callsMost returns the bound on calls_per_s in targets, or 0.
+func callsMost(targets []Threshold) float64 {
+	for _, t := range targets {
+		if t.Figure == "calls_per_s" && (t.Op == "<=" || t.Op == "<") {
+			return min(t.Bound, math.MaxInt32)
+		}
+	}
+	return 0
 }
 
 // overcommits returns the scenario's own overcommit, the larger powers of two from an eighth of the burst on,

@@ -56,6 +56,18 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 	}
 }
 
+func TestABoundOnCallsIsTriedAsABudget(t *testing.T) {
+	q := Question{Scenario: fleet(), OvercommitMax: 1000, Targets: []Threshold{AtMost("calls_per_s", 40)}}
+	q.Scenario.Policy = ownPolicy(q.Scenario)
+	for _, overcommit := range []int64{0, 1000} {
+		for _, budget := range []int64{20, 28, 40} {
+			want := q.Scenario.Policy
+			want.Overcommit, want.CallsPerSecond = overcommit, budget
+			testkit.Check(t, slices.Contains(gridOf(q), want), "no %+v", want)
+		}
+	}
+}
+
 func TestALargeFleetIsPlannedByItsBudgetOfCalls(t *testing.T) {
 	// Given a fleet whose leases last 2 s for the sake of 500 calls a second, whatever the target is,
 	s := fleet()
