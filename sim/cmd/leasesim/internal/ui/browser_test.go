@@ -75,7 +75,7 @@ func TestAPageIsUsedByKeyboard(t *testing.T) {
 	// then the allowed ones stand at the field,
 	b.until(`!document.getElementById('processes-wrong').hidden`)
 	testkit.Check(t, b.eval(`document.getElementById('processes-wrong').textContent`) ==
-		`is "1.5", must be a whole number`, "%s", b.eval(`document.getElementById('processes-wrong').textContent`))
+		`Processes is "1.5", must be a whole number`, "%s", b.eval(`document.getElementById('processes-wrong').textContent`))
 	testkit.Check(t, b.eval(`document.activeElement.getAttribute('aria-invalid')`) == "true", "the field is not marked")
 	// and go with the next number.
 	b.eval(`document.activeElement.select()`)
