@@ -19,8 +19,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// upstream answers 200 within 300 ms. After five seconds one answer in 60 is a 429 that asks for a pause. It
-// checks that no request is sent in a pause of its path.
+// upstream answers 200 within 300 ms. After five seconds one answer in 60, and the 30th in any case, is a 429
+// that asks for a pause. upstream checks that no request is sent in a pause of its path.
 type upstream struct {
 	t      *testing.T
 	pauses []string // "2 s" is a Retry-After, "50 ms" a Retry-After-Ms
@@ -28,7 +28,8 @@ type upstream struct {
 
 	begun time.Time
 	mu    sync.Mutex
-	asked int
+	late  int                        // requests after five seconds
+	asked int                        // pauses asked for
 	sent  map[string][]time.Duration // by path
 	until map[string]time.Duration   // the end of the pause of a path
 }
@@ -40,7 +41,11 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	at := time.Since(u.begun)
 	check(u.t, at >= u.until[path], "%s is sent at %v, in a pause until %v", path, at, u.until[path])
 	u.sent[path] = append(u.sent[path], at)
-	asks := at > 5*time.Second && u.rng.IntN(60) == 0
+	asks := false
+	if at > 5*time.Second {
+		u.late++
+		asks = u.rng.IntN(60) == 0 || u.late == 30
+	}
 	latency := time.Duration(u.rng.Int64N(int64(300 * time.Millisecond)))
 	u.mu.Unlock()
 	time.Sleep(latency)

@@ -76,8 +76,8 @@ var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|le
 // moved matches the error of a cluster's node for a key that another node has.
 var moved = regexp.MustCompile(`\bMOVED \d+ `)
 
-// prefixed formats an error for readers who do not know our packages. The text begins with the name of the
-// program or of the invalid file.
+// prefixed formats an error for readers of the command line, without the names of our packages. The text
+// begins with the name of the program or of the invalid file.
 func prefixed(err error) string {
 	s := err.Error()
 	for ourNames.MatchString(s) {
