@@ -102,7 +102,7 @@ func (m *meter) start(now, units int64) {
 		m.starts = append(m.starts, start{now, m.counts, m.most(now), units})
 	}
 	if last := len(m.starts) - 1; last >= 0 && m.starts[last].n > 0 && units > 0 &&
-		m.starts[last].at == s.at && m.starts[last].most == s.most {
+		m.starts[last].at == s.at && m.starts[last].period == s.period && m.starts[last].most == s.most {
 		m.starts[last].n += units
 	} else {
 		m.starts = append(m.starts, s)
