@@ -54,7 +54,7 @@ func (m *Meter) Admit(at, n int64) {
 	}
 	if m.window != nil {
 		m.started, m.last = true, at
-		m.window.net(at, n, 0, 0)
+		m.window.net(at, n)
 		return
 	}
 	if m.owed != (exact.Uint128{}) {
@@ -79,7 +79,7 @@ func (m *Meter) Net(at, n, charged, refunded int64) {
 	flow := exact.Product(m.rate.tokens, uint64(at)-uint64(m.last)) // right in two's complement
 	m.started, m.last = true, at
 	if m.window != nil {
-		m.window.net(at, n, charged, refunded)
+		m.window.net(at, n-refunded)
 		return
 	}
 	back := exact.Product(uint64(refunded), m.rate.nanos)

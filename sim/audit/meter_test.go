@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 func TestMeterAgreesWithTheDefinitionAndWithWorst(t *testing.T) {
@@ -43,8 +44,11 @@ func naiveExcess(b Bound, all []event) int64 {
 	var used, owed, net, debt int64 // in 1/Per tokens
 	per, last := int64(b.Per), all[len(all)-1].at
 	for i := len(all) - 1; i >= 0 && b.together(all[i].at, last); i-- {
-		net += (all[i].admitted + all[i].charged - all[i].refunded) * per
-		debt += (all[i].charged - all[i].refunded) * per
+		net += (all[i].admitted - all[i].refunded) * per
+		if !b.windowed() { // a window does not count what is owed
+			net += all[i].charged * per
+			debt += (all[i].charged - all[i].refunded) * per
+		}
 		flow := int64(b.rate().tokens) * (last - all[i].at)
 		used, owed = max(used, net-flow), max(owed, debt-flow)
 	}
@@ -94,6 +98,22 @@ func TestMeterCountsRefundsAndCharges(t *testing.T) {
 		}
 	}
 	testkit.Check(t, exceeded > 500 && held > 500, "%d exceeded, %d held: the draw is lopsided", exceeded, held)
+}
+
+// TestARefundBesideAnEarlierCharge is a new permit: the bucket charged the period before, in which the tokens
+// were used.
+func TestARefundBesideAnEarlierCharge(t *testing.T) {
+	// Given a calendar of one token a second, whose token is admitted,
+	m := NewMeter(Bound{Kind: lease.KindCalendar, Tokens: 1, Per: time.Second, Burst: 1})
+	m.Net(10, 1, 0, 0)
+	// when tokens of an earlier second are reported, and the one is refunded and admitted again,
+	m.Net(20, 0, 45, 0)
+	m.Net(30, 0, 0, 1)
+	m.Net(40, 1, 0, 0)
+	// then the bound holds, and one more exceeds it.
+	testkit.Check(t, m.ExceededBy() == 0, "exceeded by %d", m.ExceededBy())
+	m.Net(50, 1, 0, 0)
+	testkit.Check(t, m.ExceededBy() == 1, "exceeded by %d", m.ExceededBy())
 }
 
 func TestMeterStandsTheLargestNumbers(t *testing.T) {

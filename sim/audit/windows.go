@@ -6,13 +6,13 @@ import (
 
 // window does the work of a Meter for a windowed limit.
 //
-// Refunds and charges count as in a token bucket. A refund is a new permit from its own time on: a refund
-// makes no room in windows before it, and none in windows that no longer contain it. A charge is owed while
-// the window contains it.
+// A refund is a new permit from its own time on: a refund makes no room in windows before it, and none in
+// windows that no longer contain it. Charged tokens are owed for as long as a window contains them, so a
+// window does not count them.
 type window struct {
-	bound      Bound
-	used, owed run
-	peak       int64
+	bound Bound
+	used  run
+	peak  int64
 }
 
 // newWindow returns a window for b, or nil for a token bucket.
@@ -20,19 +20,13 @@ func newWindow(b Bound) *window {
 	if !b.windowed() {
 		return nil
 	}
-	length := kinds[b.Kind].length(b)
-	return &window{bound: b, used: run{length: length}, owed: run{length: length}}
+	return &window{bound: b, used: run{length: kinds[b.Kind].length(b)}}
 }
 
-// net implements Meter.Net: the bound limits the largest use less the largest debt in windows that end now.
-func (w *window) net(at, n, charged, refunded int64) {
-	at = kinds[w.bound.Kind].place(w.bound, at)
-	w.used.add(at, n+charged-refunded)
-	if charged > 0 || refunded > 0 || w.owed.line != nil {
-		w.owed.add(at, -refunded)
-		w.owed.add(at, charged)
-	}
-	w.peak = max(w.peak, w.used.most()-w.owed.most())
+// net counts n tokens admitted less those refunded: the bound limits the largest use in windows that end now.
+func (w *window) net(at, n int64) {
+	w.used.add(kinds[w.bound.Kind].place(w.bound, at), n)
+	w.peak = max(w.peak, w.used.most())
 }
 
 // run finds the largest sum of the counts in (s, now] over all s since now-length. Without negative counts,
