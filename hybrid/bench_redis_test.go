@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
 
@@ -234,5 +235,51 @@ func BenchmarkRoundTripsOfOneKey(b *testing.B) {
 	b.ReportMetric(roundTrips/seconds, "roundtrips/s")
 	b.ReportMetric(float64(asked)/seconds, "requests/s")
 	b.ReportMetric(admitted/float64(asked), "admitted/request")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkStart takes a Limiter from its constructor to the decision of its first request, on a client whose
+// connection is open, to a server that knows the scripts. The reference is a limiter of redis_rate, in turns
+// with ours, each on a client of its own.
+//
+//	go test ./hybrid -run '^$' -bench Start -benchtime 2000x -count 3
+func BenchmarkStart(b *testing.B) {
+	ctx := context.Background()
+	addr := redistest.Start(b).Addr
+	own := func(rdb *redis.Client) (end func()) {
+		l, err := hybrid.Redis(rdb, "start", hybrid.PerSecond(1000))
+		testkit.NoErr(b, err)
+		testkit.Must(b, l.Key("k").Allow(), "denied")
+		return func() { l.Close() }
+	}
+	peer := func(rdb *redis.Client) (end func()) {
+		r, err := redis_rate.NewLimiter(rdb).Allow(ctx, "k", redis_rate.PerSecond(1_000_000))
+		testkit.NoErr(b, err)
+		testkit.Must(b, r.Allowed == 1, "denied")
+		return func() {}
+	}
+	var took [2][]time.Duration
+	var allocations [2]uint64
+	for range b.N {
+		for i, start := range []func(*redis.Client) func(){own, peer} {
+			rdb := redis.NewClient(&redis.Options{Addr: addr})
+			testkit.NoErr(b, rdb.Ping(ctx).Err())
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began := time.Now()
+			end := start(rdb)
+			took[i] = append(took[i], time.Since(began))
+			runtime.ReadMemStats(&after)
+			allocations[i] += after.Mallocs - before.Mallocs
+			end()
+			rdb.Close()
+		}
+	}
+	for i, name := range []string{"own", "redis_rate"} {
+		slices.Sort(took[i])
+		b.ReportMetric(float64(took[i][b.N/2].Microseconds()), name+"-us")
+		b.ReportMetric(float64(allocations[i])/float64(b.N), name+"-allocs")
+	}
+	b.ReportMetric(float64(took[0][b.N/2])/float64(took[1][b.N/2]), "ratio")
 	b.ReportMetric(0, "ns/op")
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -34,11 +35,12 @@ func newScript(name string) *script {
 		source("sliding"), source("calendar"), source("window"), "return rulesOf({sliding, calendar})\nend",
 	}
 	for _, part := range []string{"bucket", "common", "open", "change", name, "close"} {
-		parts = append(parts, protocol.ForScript().Replace(source(part)))
+		parts = append(parts, source(part))
 	}
 	switch name {
 	case "lease":
 		parts = append([]string{source("draw")}, parts...)
+		parts[len(parts)-2] = protocol.ForScript().Replace(source(name))
 	case "draws":
 		parts = []string{"local function draw(KEYS, ARGV)", source("draw"), "end", source(name)}
 	}
@@ -52,14 +54,21 @@ func scriptOf(source string) *script {
 	return &script{source: source, sha: sha, shaWord: sha}
 }
 
+// allScripts has the scripts by name, made once a process: joining them takes longer than a call.
+var allScripts = sync.OnceValue(func() map[string]*script {
+	return map[string]*script{
+		"lease": newScript("lease"), "draws": newScript("draws"), "configure": newScript("configure"),
+	}
+})
+
 // Scripts returns the sources of the scripts that a Store runs, by name. If an operator loads the scripts on
 // every master and replica, again after every restart, the Store's user needs no permission for EVAL.
 func Scripts() map[string]string {
-	return map[string]string{
-		"lease":     newScript("lease").source,
-		"draws":     newScript("draws").source,
-		"configure": newScript("configure").source,
+	sources := make(map[string]string)
+	for name, s := range allScripts() {
+		sources[name] = s.source
 	}
+	return sources
 }
 
 // command is a script call that go-redis does not repeat, because a repeated call would draw the same lease

@@ -99,9 +99,9 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 		prefix:          cmp.Or(cfg.Prefix, defaultPrefix),
 		inFlight:        int64(cmp.Or(cfg.InFlight, defaultInFlight)),
 		now:             func() string { return "" },
-		leaseScript:     newScript("lease"),
-		drawsScript:     newScript("draws"),
-		configureScript: newScript("configure"),
+		leaseScript:     allScripts()["lease"],
+		drawsScript:     allScripts()["draws"],
+		configureScript: allScripts()["configure"],
 		nodes:           make(map[string]*node),
 		pipelines:       make(map[*pipeline]bool),
 	}
