@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -55,7 +54,7 @@ type books struct {
 func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
-		time: now, score: newScore(s, f, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
+		time: now, score: newScore(s, processes, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
 		denials: report.NewWaits(s.Duration),
 		numbers: make([]int, processes), offeredBy: make([]int64, processes),
 	}
@@ -76,7 +75,7 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 		known.Weights = append(known.Weights, p.group.Weight)
 	}
 	for _, name := range s.Rivals {
-		c := &contender{score: newScore(s, f, 0)}
+		c := &contender{score: newScore(s, processes, 0)}
 		its := known
 		if rival.IsRemote(name) {
 			c.remote = &remote{network: f.network, stream: random.New(seed, streamRivals),
@@ -395,19 +394,6 @@ type class struct {
 	offered, admitted, shadowed int64
 }
 
-// score counts the decisions of one algorithm: of the fleet, or of a rival.
-type score struct {
-	audit    audit.Auditor
-	tally    report.Tally
-	accuracy report.Accuracy
-}
-
-// decided compares the admissions of s with central, the number of tokens that the central bucket admitted.
-func (s *score) decided(central int64) report.Decided {
-	t := &s.tally
-	return report.Decided{Central: central, Admitted: t.Admitted, FalseRejects: t.FalseRejects, Credit: t.Credit}
-}
-
 // contender is a rival algorithm with its score.
 type contender struct {
 	score
@@ -446,26 +432,4 @@ func classesOf(groups []*group) (classes []class) {
 		return nil
 	}
 	return classes
-}
-
-// fromStart returns limits whose calendar periods are shifted to time since the start of the run.
-func fromStart(limits []lease.Limit) []lease.Limit {
-	limits = slices.Clone(limits)
-	for i, l := range limits {
-		if l.Kind == lease.KindCalendar {
-			limits[i].Offset = (l.Offset - serverStart*time.Microsecond%l.Per + l.Per) % l.Per
-		}
-	}
-	return limits
-}
-
-// newScore returns a score that audits the promise of each limit for every key of s.
-func newScore(s *scenario.Scenario, f *fleet, overcommit int64) score {
-	var bounds []audit.Bound
-	for _, l := range fromStart(s.Limits) {
-		bounds = append(bounds, audit.Of(l, overcommit))
-	}
-	return score{
-		audit: audit.NewAuditor(bounds, s.Keys.Count), tally: report.NewTally(len(f.processes), s.Keys.Count),
-	}
 }

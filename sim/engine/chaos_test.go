@@ -97,7 +97,7 @@ func (c *chaos) run() (*replication, int64, error) {
 	}
 	c.drive(run)
 	kept := run.books.tally.Admitted - run.books.unadmitted
-	for _, x := range run.fleet.reservations.all { // admitted, and may yet be cancelled
+	for _, x := range run.demand.reservations.all { // admitted, and may yet be cancelled
 		for _, d := range x.open {
 			kept -= d.N
 		}

@@ -3,13 +3,16 @@ package engine
 import (
 	"math"
 
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// demand makes the load: the requests of streams and of closed-loop users.
+// demand makes the load: the requests of streams and of closed-loop users. demand settles the reservations of
+// admitted requests.
 type demand struct {
 	time  *agenda
 	s     *scenario.Scenario
@@ -23,6 +26,8 @@ type demand struct {
 	loads   map[*scenario.Workload]*shared
 	first   []int // for each group, its first process's number among those that share the workload
 	largest int64 // the largest cost of a request
+
+	reservations slots[reservation]
 }
 
 // source generates the requests of one process.
@@ -52,7 +57,25 @@ type request struct {
 	within  int64 // longest wait in line, in nanoseconds: until the deadline, or until the user gives up
 	central bool  // the central bucket would have admitted the request
 
-	reservation int32 // number of the request's reservation, from 1; 0 for none
+	reservation *reservation // nil for a request that reserves nothing
+}
+
+// reservation is a request that reserves its tokens until its cost is known. The central bucket has a second
+// reservation for the same request, which the same process settles.
+type reservation struct {
+	id        int32
+	ofCentral bool // a central reservation has no tokens, draw, pooled and open
+	request   request
+	actual    int64 // final cost in tokens
+	hold      int64 // nanoseconds from the admission until the final cost is known
+	cancelled bool  // the settlement gives back all tokens of the reservation
+
+	life   int32  // life of the process that admitted the request
+	entry  *entry // the entry that admitted the request; the key may have another entry at the settlement
+	tokens int64  // bucket tokens in the reservation; 0 for an admission without the store
+	draw   pool.Draw
+	pooled int64         // tokens that may go back to the pool
+	open   []audit.Drawn // for a cancelled reservation: admissions that the auditor has not closed yet
 }
 
 // user is one user of a closed loop: the user thinks, sends a request, and retries after a denial.
@@ -173,7 +196,7 @@ func (d *demand) ask(p *process, key int32, n int64, user int32) {
 	}
 	d.books.asked(&r)
 	if p.group.reserves {
-		d.fleet.reserve(&r)
+		d.reserve(&r)
 	}
 	e := p.single
 	if e == nil {
@@ -235,4 +258,76 @@ func (d *demand) answered(id int32, ok bool) {
 	span := int64(load.Backoff) << min(u.attempts, 20)
 	u.attempts++
 	d.time.at(d.time.now+1+moments.Int64N(max(span, 1)), evUser, id)
+}
+
+// reserve draws the final cost of r, and the time at which the cost becomes known.
+func (d *demand) reserve(r *request) {
+	load, stream := r.p.group.load, &r.p.reservations
+	id, x := d.reservations.take()
+	*x = reservation{id: id, request: *r, actual: r.n, open: x.open[:0]}
+	if !load.Actual.IsZero() {
+		x.actual = load.Actual.Sample(stream)
+	}
+	x.hold = load.Hold.Sample(stream)
+	x.cancelled = load.Cancelled > 0 && stream.Bernoulli(float64(load.Cancelled))
+	r.reservation = x
+	if r.central {
+		id, c := d.reservations.take()
+		*c = reservation{id: id, ofCentral: true, request: *r, actual: x.actual, hold: x.hold,
+			cancelled: x.cancelled, open: c.open[:0]}
+		d.hold(c)
+	}
+}
+
+// hold schedules the settlement of x, whose request is admitted now.
+func (d *demand) hold(x *reservation) {
+	x.life = x.request.p.life
+	d.time.at(d.time.now+x.hold, evSettle, x.id)
+}
+
+// has records the tokens that admitted the request of x.
+func (x *reservation) has(n int64, d protocol.Decision) {
+	x.tokens, x.draw, x.pooled = n, d.Draw, d.Pooled
+}
+
+// settle ends x, or postpones the end while x's process is paused. A process that has ended has spent all
+// tokens.
+func (d *demand) settle(x *reservation) {
+	r, p, b := &x.request, x.request.p, d.books
+	if p.life == x.life && p.pausedUntil > 0 {
+		d.time.at(p.sees(evSettle), evSettle, x.id)
+		return
+	}
+	more := x.actual - r.n
+	if x.cancelled {
+		more = -r.n
+	}
+	spent := true
+	switch {
+	case p.state != running || p.life != x.life || more == 0:
+	case x.ofCentral:
+		b.central[r.key].Settle(d.time.now/1000, more)
+	case more > 0 || x.tokens > 0: // a fallback took no tokens that could come back
+		e := d.fleet.entry(p, r.key)
+		switch {
+		case more > 0:
+			n := e.client.Charge(e.Now(), more)
+			e.charged, b.charged = e.charged+n, b.charged+n
+		case !x.cancelled:
+			e.client.Holder.Refund(-more, &x.draw)
+			b.refunded -= more
+		default:
+			if e != x.entry {
+				x.pooled = 0
+			}
+			if e.client.GiveBack(e.Now(), r.n, x.pooled, x.draw) {
+				b.cancelled(r)
+				spent = false
+			}
+		}
+		e.Wake(false)
+	}
+	b.audit.Close(r.key, spent, x.open...)
+	x.open = x.open[:0]
+	d.reservations.give(x.id)
 }

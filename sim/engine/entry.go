@@ -74,7 +74,7 @@ func (e *entry) take(n int64) bool {
 // decide answers a request at once, or makes it wait.
 func (e *entry) decide(r request) {
 	if e.take(r.n) {
-		if r.reservation == 0 {
+		if r.reservation == nil {
 			e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
 		} else {
 			e.admit(&r, protocol.Decision{Draw: e.client.Holder.Pool.Drawn(), Pooled: r.n})
@@ -95,6 +95,19 @@ func (e *entry) decide(r request) {
 	}
 }
 
+// admit records that e admits r with the tokens of d: for good, or until a cancellation of r.
+func (e *entry) admit(r *request, d protocol.Decision) {
+	x := r.reservation
+	if x != nil {
+		x.has(r.n, d)
+	}
+	if x != nil && x.cancelled {
+		x.open = append(x.open, e.fleet.books.audit.Open(e.fleet.time.now, r.key, r.n))
+	} else {
+		e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
+	}
+}
+
 // answer delivers the decision to a request; see books.answered. In shadow mode a denied request proceeds,
 // unless its process has ended meanwhile.
 func (e *entry) answer(r *request, ok bool, tokens int64) {
@@ -103,8 +116,11 @@ func (e *entry) answer(r *request, ok bool, tokens int64) {
 		e.fleet.books.shadow(r)
 		ok = true
 	}
-	if x := e.fleet.reservationOf(r); x != nil {
-		x.begin(e, ok)
+	if x := r.reservation; x != nil && ok {
+		x.entry = e
+		e.fleet.demand.hold(x)
+	} else if x != nil {
+		e.fleet.demand.reservations.give(x.id)
 	}
 	if r.user >= 0 {
 		e.fleet.demand.answered(r.user, ok)
@@ -184,7 +200,7 @@ func (e *entry) settled(w *protocol.Waiter, tokens int64, d protocol.Decision) {
 	x := w.Owner.(*waiter)
 	r := x.request
 	admitted := d.OK() && d.Source != lease.SourceFallback
-	if y := e.fleet.reservationOf(&r); admitted && y != nil {
+	if y := r.reservation; admitted && y != nil {
 		y.has(tokens, d)
 		if y.cancelled { // the cancellation decides about the draws of x
 			y.open = append(y.open, x.audited...)

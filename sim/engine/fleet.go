@@ -149,9 +149,8 @@ type fleet struct {
 	running   int
 	most      int // largest number of processes at one time
 
-	entries      slots[entry]
-	waiters      slots[waiter]
-	reservations slots[reservation]
+	entries slots[entry]
+	waiters slots[waiter]
 }
 
 // group is a set of processes with equal settings.

@@ -12,10 +12,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,7 +123,7 @@ func replicateOnce(
 			if ctx.Err() != nil {
 				return nil, fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
 			}
-			tell(float64(r.time.now) / float64(s.Duration))
+			tell(r.part())
 		}
 	}
 	if err := r.finish(); err != nil {
@@ -129,4 +132,55 @@ func replicateOnce(
 	o := r.outcome()
 	tell(1)
 	return &o, nil
+}
+
+// Requests returns the requests that a process of s makes in its first replication, or the requests of all
+// processes if process is negative. s must be valid. Requests that wait in line end a Deadline before the end
+// of the run, so that the run answers every request. The error wraps scenario.ErrInvalidScenario if requests
+// depend on the answers to other requests, or if groups use different verbs.
+func Requests(s scenario.Scenario, process int) (iter.Seq[scenario.TraceRequest], error) {
+	s = s.Defaults()
+	w, end := asked(s.Groups[0].Workload, &s), s.Duration
+	for _, g := range s.Groups {
+		its := *cmp.Or(g.Workload, &s.Workload)
+		if asked(g.Workload, &s) != w || slices.Contains([]string{scenario.Closed, scenario.Adversary}, its.Kind) {
+			return nil, fmt.Errorf("%w: workload.kind is %s, must be one whose requests do not depend on answers, "+
+				"with one verb for all groups", scenario.ErrInvalidScenario, its.Kind)
+		}
+	}
+	if w.Verb == scenario.VerbWait && s.Workload.Kind != scenario.Replay {
+		end -= w.Deadline
+	}
+	if _, err := newReplication(&s, random.SeedOf(s.Seed, 0)); err != nil {
+		return nil, err
+	}
+	return func(yield func(scenario.TraceRequest) bool) {
+		r, _ := newReplication(&s, random.SeedOf(s.Seed, 0))
+		r.requests(process, int64(end), yield)
+	}, nil
+}
+
+// Record returns s with a replay of Requests as its workload, so that programs can play equal requests.
+func Record(s scenario.Scenario) (scenario.Scenario, error) {
+	s = s.Defaults()
+	requests, err := Requests(s, -1)
+	if err != nil {
+		return s, err
+	}
+	w := asked(s.Groups[0].Workload, &s)
+	w.Kind, w.Trace = scenario.Replay, &scenario.Trace{Keys: s.Keys.Count, Requests: slices.Collect(requests)}
+	for i := range s.Groups {
+		w.Trace.Processes += s.Groups[i].Count
+		s.Groups[i].Skew, s.Groups[i].Workload = 0, nil // the trace has the groups' workloads
+	}
+	s.Workload = w.Defaults(s.Duration)
+	return s, nil
+}
+
+// asked returns the fields of a group's workload that say how the group makes requests, without their times.
+// own is nil for a group that uses the workload of s.
+func asked(own *scenario.Workload, s *scenario.Scenario) scenario.Workload {
+	w := cmp.Or(own, &s.Workload)
+	return scenario.Workload{Verb: w.Verb, Deadline: w.Deadline, Patience: w.Patience, Actual: w.Actual,
+		Hold: w.Hold, Cancelled: w.Cancelled}
 }

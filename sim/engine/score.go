@@ -1,12 +1,51 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
+// score counts the decisions of one algorithm: of the fleet, or of a rival.
+type score struct {
+	audit    audit.Auditor
+	tally    report.Tally
+	accuracy report.Accuracy
+}
+
+// decided compares the admissions of s with central, the number of tokens that the central bucket admitted.
+func (s *score) decided(central int64) report.Decided {
+	t := &s.tally
+	return report.Decided{Central: central, Admitted: t.Admitted, FalseRejects: t.FalseRejects, Credit: t.Credit}
+}
+
+// fromStart returns limits whose calendar periods are shifted to time since the start of the run.
+func fromStart(limits []lease.Limit) []lease.Limit {
+	limits = slices.Clone(limits)
+	for i, l := range limits {
+		if l.Kind == lease.KindCalendar {
+			limits[i].Offset = (l.Offset - serverStart*time.Microsecond%l.Per + l.Per) % l.Per
+		}
+	}
+	return limits
+}
+
+// newScore returns a score that audits the promise of each limit for every key of s.
+func newScore(s *scenario.Scenario, processes int, overcommit int64) score {
+	var bounds []audit.Bound
+	for _, l := range fromStart(s.Limits) {
+		bounds = append(bounds, audit.Of(l, overcommit))
+	}
+	return score{
+		audit: audit.NewAuditor(bounds, s.Keys.Count), tally: report.NewTally(processes, s.Keys.Count),
+	}
+}
+
+// turn begins a phase.
 type turn struct {
 	at time.Duration
 	to report.Phase
