@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -24,8 +23,9 @@ type books struct {
 	time    *agenda
 	central []rival.Central // one central bucket per key
 	score                   // score of the fleet
-	waits   report.Waits    // waiting times of admitted requests
-	denials report.Waits    // waiting times of denied requests
+	audit   audit.Auditor
+	waits   report.Waits // waiting times of admitted requests
+	denials report.Waits // waiting times of denied requests
 	rivals  []*contender
 	remotes []*remote // the remote rivals among rivals
 	numbers []int     // index of each process in the rivals' fleet
@@ -54,8 +54,8 @@ type books struct {
 func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
-		time: now, score: newScore(s, processes, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
-		denials: report.NewWaits(s.Duration),
+		time: now, score: score{tally: report.NewTally(processes, keys)}, audit: newAuditor(s, s.Policy.Overcommit),
+		waits: report.NewWaits(s.Duration), denials: report.NewWaits(s.Duration),
 		numbers: make([]int, processes), offeredBy: make([]int64, processes),
 	}
 	b.classes = classesOf(f.groups)
@@ -75,7 +75,7 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 		known.Weights = append(known.Weights, p.group.Weight)
 	}
 	for _, name := range s.Rivals {
-		c := &contender{score: newScore(s, processes, 0)}
+		c := &contender{score: score{tally: report.NewTally(processes, keys)}, audit: newAuditor(s, 0)}
 		its := known
 		if rival.IsRemote(name) {
 			c.remote = &remote{network: f.network, stream: random.New(seed, streamRivals),
@@ -192,19 +192,6 @@ func (b *books) cancelled(r *request) {
 	b.refunded += r.n
 }
 
-// left checks that a call with a positive grant left the group's headroom of every burst in the bucket.
-func (b *books) left(c *call, levels []int64) {
-	headroom := c.entry.p.group.Headroom
-	for k, l := range c.grant.Config.Limits {
-		keeps := int64(math.Ceil(float64(l.Capacity()) * headroom))
-		if c.grant.Granted > 0 && levels[k] < keeps {
-			b.complain("process %d, key %d: a call that leaves %v of the burst was granted %d, "+
-				"and the level of %v is %d",
-				c.entry.p.index, c.entry.key, headroom, c.grant.Granted, l, levels[k])
-		}
-	}
-}
-
 // centralServed returns the number of tokens that the central bucket has given to requests, without requests
 // that still wait in line at the central bucket.
 func (b *books) centralServed() int64 {
@@ -266,7 +253,8 @@ func (b *books) warm(entries []*entry) {
 		}
 	}
 	for _, r := range b.remotes {
-		r.warm()
+		r.sent = 0
+		r.waits.Reset()
 	}
 }
 
@@ -284,15 +272,15 @@ type execution struct {
 func (b *books) executed(c *call, stored bool) {
 	x := &c.entry.last
 	if stored {
-		c.time = len(x.drawn)
+		c.time = int32(len(x.drawn))
 		return
 	}
 	b.granted += c.grant.Granted
 	if n := protocol.Reported(c.request.Late, lease.LateRefund); n > 0 && !c.grant.Void {
-		b.audit.Refund(b.time.now, c.entry.key, n)
+		b.audit.Refund(b.time.now, c.key, n)
 	}
 	if n := protocol.Reported(c.request.Late, lease.LateCharge); n > 0 {
-		b.audit.Charge(b.time.now, c.entry.key, n)
+		b.audit.Charge(b.time.now, c.key, n)
 	}
 	switch {
 	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
@@ -300,11 +288,11 @@ func (b *books) executed(c *call, stored bool) {
 	case c.request.Seq == x.seq:
 		x.granted += c.grant.Granted // the bucket had forgotten the first execution
 	default:
-		b.audit.Close(c.entry.key, false, x.drawn...)
+		b.audit.Close(c.key, false, x.drawn...)
 		*x = execution{seq: c.request.Seq, granted: c.grant.Granted, drawn: x.drawn[:0]}
 	}
-	x.drawn = append(x.drawn, b.audit.Open(b.time.now, c.entry.key, c.grant.Waited))
-	c.time = len(x.drawn)
+	x.drawn = append(x.drawn, b.audit.Open(b.time.now, c.key, c.grant.Waited))
+	c.time = int32(len(x.drawn))
 	b.lapse(c.entry)
 }
 
@@ -323,7 +311,7 @@ func (b *books) accepted(c *call) (handed audit.Drawn) {
 	b.taken += g.Granted
 	e.paid += protocol.Reported(c.request.Late, lease.LateCharge)
 	made := x.seq == g.Seq && !x.accepted && g.Granted <= x.granted
-	if !made || c.time == 0 || c.time > len(x.drawn) || x.drawn[c.time-1].N != g.Waited {
+	if !made || c.time == 0 || int(c.time) > len(x.drawn) || x.drawn[c.time-1].N != g.Waited {
 		b.complain("process %d accepted %d tokens of key %d, %d for waiting requests, in answer to call %d, "+
 			"which was granted %+v",
 			e.p.index, e.key, g.Granted, g.Waited, g.Seq, *x)
@@ -397,6 +385,7 @@ type class struct {
 // contender is a rival algorithm with its score.
 type contender struct {
 	score
+	audit           audit.Auditor
 	rival.Algorithm         // decides a request at once, at the process; nil for a remote rival
 	remote          *remote // asks Redis for each request; nil for a local rival
 	tripsWarm       int64   // number of round trips in the warm-up

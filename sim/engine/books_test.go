@@ -28,16 +28,8 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 			e.last.accepted = false
 			accept(run, e, e.last.seq, 1)
 		},
-		"a grant that the books do not know":   func(run *replication, _ *entry) { run.books.ended.Granted++ },
-		"a request that the books do not know": func(run *replication, _ *entry) { run.books.ended.Admitted++ },
-		"a grant below the headroom": func(run *replication, e *entry) {
-			c := call{entry: e}
-			e.p.group.Headroom = 0.25
-			c.grant.Config.Limits, c.grant.Granted = run.s.Limits, 1
-			run.books.left(&c, []int64{25})
-			testkit.NoErr(t, run.books.wrong)
-			run.books.left(&c, []int64{24})
-		},
+		"a grant that the books do not know":     func(run *replication, _ *entry) { run.books.ended.Granted++ },
+		"a request that the books do not know":   func(run *replication, _ *entry) { run.books.ended.Admitted++ },
 		"a charge that its client does not tell": func(_ *replication, e *entry) { e.charged++; e.call(protocol.Never) },
 		"a charge that nobody has made":          func(_ *replication, e *entry) { e.paid++; e.call(protocol.Never) },
 		"a cancelled request that was admitted": func(run *replication, _ *entry) {

@@ -95,7 +95,9 @@ func (c *chaos) run() (*replication, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	c.drive(run)
+	if err := c.drive(run); err != nil {
+		return run, 0, err
+	}
 	kept := run.books.tally.Admitted - run.books.unadmitted
 	for _, x := range run.demand.reservations.all { // admitted, and may yet be cancelled
 		for _, d := range x.open {
@@ -306,7 +308,7 @@ func (c *chaos) stops(most time.Duration) scenario.Stops {
 
 // drive simulates until the end. In some scenarios, processes that start again run another version
 // of the program, with a T of its own and the limits in another order.
-func (c *chaos) drive(run *replication) {
+func (c *chaos) drive(run *replication) error {
 	upgrades := c.fault(3)
 	rnd := rand.New(rand.NewPCG(c.Seed, 43))
 	lives := make([]int32, len(run.fleet.processes))
@@ -315,7 +317,9 @@ func (c *chaos) drive(run *replication) {
 	}
 	for run.goesOn() {
 		kind := run.time.heap[0].kind
-		run.step()
+		if err := stepLeavingHeadroom(run); err != nil {
+			return err
+		}
 		if !upgrades || kind != evStart && kind != evAct {
 			continue
 		}
@@ -334,6 +338,40 @@ func (c *chaos) drive(run *replication) {
 			}
 		}
 	}
+	return nil
+}
+
+// stepLeavingHeadroom is step, and returns an error if a call with a grant leaves less than the group's
+// headroom of a burst in the bucket.
+func stepLeavingHeadroom(run *replication) error {
+	e := run.time.heap[0]
+	var calls []call
+	var before []int64
+	if e.kind == evServed && !run.time.obsolete(e) {
+		calls = run.network.batches.all[e.id].calls
+		for _, c := range calls {
+			executed := int64(0)
+			if k := *run.redis.place(c.key); k != nil {
+				executed = k.Executed()
+			}
+			before = append(before, executed)
+		}
+	}
+	run.step()
+	for i, c := range calls {
+		headroom, k := c.entry.p.group.Headroom, *run.redis.place(c.key)
+		if headroom == 0 || c.grant.Granted == 0 || k == nil || k.Executed() != before[i]+1 { // a stored answer
+			continue
+		}
+		st, _ := k.Configure(run.redis.now(run.redis.shards[c.entry.shard]), lease.OpInspect, lease.Config{})
+		for j, l := range c.grant.Config.Limits {
+			if keeps := int64(math.Ceil(float64(l.Capacity()) * headroom)); st.Levels[j] < keeps {
+				return fmt.Errorf("a call that leaves %v of the burst was granted %d, and the level of %v is %d",
+					headroom, c.grant.Granted, l, st.Levels[j])
+			}
+		}
+	}
+	return nil
 }
 
 // requestsMost keeps one scenario from taking the time of many.

@@ -30,9 +30,10 @@ type network struct {
 type call struct {
 	number  int64
 	entry   *entry
+	key     int32
+	time    int32 // the execution of the call that made grant, from 1; 0 before the first
 	request lease.Request
 	grant   lease.Grant
-	time    int // number of executions of the call, including this one; 0 for a stored answer
 	err     error
 }
 
@@ -68,7 +69,7 @@ const (
 func (n *network) newCall(e *entry, r *lease.Request) call {
 	n.made++
 	n.ports[e.p.index].calls++
-	return call{number: n.made, entry: e, request: *r}
+	return call{number: n.made, entry: e, key: e.key, request: *r}
 }
 
 // batchOn returns the batch that l fills in this instant and sends at the instant's end. batchOn returns nil

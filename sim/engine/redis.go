@@ -4,9 +4,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/report"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
@@ -34,8 +37,15 @@ type shard struct {
 	stalled []*batch // batches whose connections cannot open during a hang
 	slow    int64    // additional nanoseconds per call
 	buckets []*bucket
-	// replicas has, for each failover, the buckets that the failover promotes.
-	replicas map[*scenario.RedisFault][]*bucket
+
+	counters []*counter                       // one for each remote rival
+	replicas map[*scenario.RedisFault]replica // what each failover promotes
+}
+
+// replica has copies of a shard's buckets, and of the states of the rivals at its counters.
+type replica struct {
+	buckets []*bucket
+	rivals  []rival.Remote
 }
 
 // core is a processor that executes one task after another.
@@ -70,7 +80,7 @@ func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *netwo
 		func(f scenario.RedisFault) bool { return f.Kind == scenario.FaultClockStep })
 	for range s.Redis.Shards {
 		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1),
-			replicas: map[*scenario.RedisFault][]*bucket{}})
+			replicas: map[*scenario.RedisFault]replica{}})
 	}
 	return r
 }
@@ -132,7 +142,7 @@ func (r *redis) serve(b *batch) {
 
 // execute answers one call from the bucket of its key.
 func (r *redis) execute(s *shard, c *call) {
-	place, now := r.place(c.entry.key), r.now(s)
+	place, now := r.place(c.key), r.now(s)
 	k := *place
 	if k == nil || now >= k.expires {
 		k = &bucket{}
@@ -145,27 +155,29 @@ func (r *redis) execute(s *shard, c *call) {
 	// The bucket is kept a second longer, as in Redis: the server's clock may be behind the bucket's time.
 	k.expires = now + int64((c.grant.Expiry+time.Second)/time.Microsecond)
 	if r.sets {
-		r.books.audit.Clock(c.entry.key, (now-serverStart)*1000)
+		r.books.audit.Clock(c.key, (now-serverStart)*1000)
 	}
-	stored := k.Executed() == before
-	r.books.executed(c, stored)
-	if c.entry.p.group.Headroom > 0 && !stored {
-		st, _ := k.Configure(now, lease.OpInspect, lease.Config{})
-		r.books.left(c, st.Levels[:])
-	}
+	r.books.executed(c, k.Executed() == before)
 }
 
-// cpu returns the nanoseconds of work of the busiest shard since the warm-up.
-func (r *redis) cpu() (most int64) {
-	for _, s := range r.shards {
-		most = max(most, s.worked(r.time.now))
+// busiest returns the nanoseconds of work of the busiest shard since the warm-up.
+func busiest[T interface{ worked(now int64) int64 }](shards []T, now int64) (most int64) {
+	for _, s := range shards {
+		most = max(most, s.worked(now))
 	}
 	return most
 }
 
+func (r *redis) cpu() int64 { return busiest(r.shards, r.time.now) }
+
+func (r *remote) cpu() int64 { return busiest(r.shards, r.network.time.now) }
+
 func (r *redis) warm() {
 	for _, s := range r.shards {
 		s.warm(r.time.now)
+		for _, c := range s.counters {
+			c.core.warm(r.time.now)
+		}
 	}
 }
 
@@ -182,22 +194,31 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 		case scenario.FaultHang:
 			s.hangs += by
 			r.hang(s, by > 0)
-			continue
 		default:
 			s.refuses += by
+			if by > 0 {
+				r.stop(s)
+			} else {
+				s.back = r.time.now
+			}
 		}
 		if by < 0 {
-			s.back = r.time.now
 			continue
 		}
-		r.stop(s)
-		s.boots++
-		s.forgot = true
+		for i, c := range s.counters {
+			c.stop(r.time.now)
+			switch f.Kind {
+			case scenario.FaultRestartEmpty:
+				c.Remote = c.remote.fresh.Clone()
+			case scenario.FaultFailover:
+				c.Remote = s.replicas[f].rivals[i]
+			}
+		}
 		switch f.Kind {
 		case scenario.FaultRestartEmpty:
 			clear(s.buckets)
 		case scenario.FaultFailover:
-			s.buckets = s.replicas[f]
+			s.buckets = s.replicas[f].buckets
 		}
 	}
 }
@@ -220,20 +241,23 @@ func (r *redis) hang(s *shard, stops bool) {
 	}
 }
 
-// snapshot copies the buckets that a failover promotes.
+// snapshot copies what a failover promotes.
 func (r *redis) snapshot(f *scenario.RedisFault) {
 	for _, s := range hit(f, r.shards) {
-		replica := make([]*bucket, len(s.buckets))
+		copied := replica{buckets: make([]*bucket, len(s.buckets))}
 		for i, b := range s.buckets {
 			if b != nil {
-				replica[i] = &bucket{Bucket: *b.Clone(), expires: b.expires}
+				copied.buckets[i] = &bucket{Bucket: *b.Clone(), expires: b.expires}
 			}
 		}
-		s.replicas[f] = replica
+		for _, c := range s.counters {
+			copied.rivals = append(copied.rivals, c.Clone())
+		}
+		s.replicas[f] = copied
 	}
 }
 
-// stop drops all batches in line at s without a reply.
+// stop drops all batches in line at s without a reply, and breaks all connections.
 func (r *redis) stop(s *shard) {
 	s.core.stop(r.time.now)
 	for _, b := range append(s.line, s.stalled...) {
@@ -241,12 +265,202 @@ func (r *redis) stop(s *shard) {
 		r.network.end(b)
 	}
 	s.line, s.stalled = nil, nil
+	s.boots++
+	s.forgot = true
 }
 
 // hit returns the shards on which f acts.
-func hit[T any](f *scenario.RedisFault, shards []T) []T {
+func hit(f *scenario.RedisFault, shards []*shard) []*shard {
 	if f.Shard == 0 {
 		return shards
 	}
 	return shards[f.Shard-1 : f.Shard]
+}
+
+// The following types simulate the rivals that call Redis for each request. A rival's request takes a round
+// trip of the scenario's network, and waits in line at a shard with the same faults, but with a third of the
+// service time. Every such request travels alone. A process denies the request if no answer comes within
+// CallTimeout; tokens that the shard grants after the timeout are lost. Each rival has its own Redis, with open
+// connections and a server that knows the script. No message arrives twice.
+
+// scriptFactor is the ratio of the run time of the lease script to the run time of a rival's script: 2.8 to
+// 3.1 was measured against redis_rate (docs/figures.md).
+const scriptFactor = 3
+
+// remote has the network and the Redis of one rival.
+type remote struct {
+	network *network
+	stream  random.Stream
+	way     agenda // pending events; evRequest: an ask reaches its shard
+	asks    slots[ask]
+	shards  []*counter
+	fresh   rival.Remote                    // a copy of the rival without state
+	asking  *ask                            // request that a shard executes now
+	settle  func(a *ask, at int64, ok bool) // callback with each decision and its time
+	sent    int64                           // number of asks sent since the warm-up
+	waits   report.Waits
+}
+
+// ask is a rival's request on its way.
+type ask struct {
+	request
+	number int   // number of the process for the rivals
+	life   int32 // the process's life when it made the request
+	trip   int64 // time of the round trip, in both directions
+	cost   int64 // nanoseconds of the shard's time, without a slow fault
+	heard  bool  // the process has not denied the request yet
+}
+
+// counter is one shard of a remote.
+type counter struct {
+	rival.Remote // state of the shard's keys
+	core
+	remote *remote
+	shard  *shard  // the shard with the same faults and the same clock
+	line   []int32 // asks in the order of arrival; the first is being executed
+	late   int     // number of asks at the front of the line whose answer will be late
+	queued int64   // nanoseconds that all asks except the first will take, without a slow fault
+}
+
+// start gives each shard a copy of fresh.
+func (r *remote) start(fresh rival.Remote) {
+	r.fresh = fresh
+	for _, s := range r.network.redis.shards {
+		c := &counter{Remote: fresh.Clone(), remote: r, shard: s}
+		r.shards, s.counters = append(r.shards, c), append(s.counters, c)
+	}
+}
+
+// local returns the time on the asking process's clock at its request, which carries that time.
+func (r *remote) local(int, int64) int64 { return r.asking.p.wall(r.asking.at) - serverStart }
+
+// store returns the time on the clock of the shard that decides.
+func (r *remote) store(now int64) int64 { return now + r.counterOf(r.asking).shard.offset }
+
+func (r *remote) counterOf(a *ask) *counter { return r.shards[int(a.key)%len(r.shards)] }
+
+func (r *remote) send(q *request, number int) {
+	n := r.network
+	r.deliver(n.time.now)
+	r.sent++
+	chance := func(p scenario.Ratio) bool { return p > 0 && r.stream.Bernoulli(float64(p)) }
+	lost, silent := chance(n.s.Loss), chance(n.s.LostReplies)
+	id, a := r.asks.take()
+	*a = ask{request: *q, number: number, life: q.p.life, heard: true, trip: n.roundTrip(q.p, &r.stream)}
+	if lost = lost || n.cut(q.p, q.at); lost || silent {
+		r.deny(a, q.at)
+	}
+	if lost {
+		r.asks.give(id)
+		return
+	}
+	r.way.at(q.at+a.trip/2, evRequest, id)
+}
+
+// advance runs all events up to now.
+func (r *remote) advance(now int64) {
+	r.deliver(now)
+	for _, c := range r.shards {
+		c.serve(now)
+	}
+}
+
+// deliver handles the arrivals up to now.
+func (r *remote) deliver(now int64) {
+	for len(r.way.heap) > 0 && r.way.heap[0].at <= now {
+		e := r.way.heap[0]
+		r.way.pop()
+		r.counterOf(r.asks.all[e.id]).arrive(e.id, e.at)
+	}
+}
+
+// arrive puts an ask in line, unless the line is longer than node.Longest. arrive denies an ask that cannot
+// be answered in time; the shard decides the ask anyway.
+func (c *counter) arrive(id int32, now int64) {
+	r, s := c.remote, c.shard
+	a, n := r.asks.all[id], r.network
+	c.serve(now)
+	line := c.left(now) + c.queued
+	slow := int64(max(0, len(c.line)-1)) * s.slow
+	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || line+slow > int64(node.Longest(n.timeout)) {
+		r.deny(a, now)
+		r.asks.give(id)
+		return
+	}
+	a.cost = n.redis.s.ServiceTime.Sample(&r.stream)/scriptFactor + n.redis.s.ExchangeTime.Sample(&r.stream)
+	if len(c.line) == 0 {
+		a.cost += n.redis.s.WakeTime.Sample(&r.stream)
+	}
+	if a.late(now+line+a.cost, n.timeout) {
+		r.deny(a, now)
+	}
+	if c.line = append(c.line, id); len(c.line) == 1 {
+		c.begin(now, a.cost+s.slow)
+	} else {
+		c.queued += a.cost
+	}
+}
+
+// serve decides the asks in line that were executed by now, and denies asks that have waited too long.
+func (c *counter) serve(now int64) {
+	all := c.remote.asks.all
+	for len(c.line) > 0 && c.free <= now {
+		c.decide(c.line[0], c.free)
+		c.line, c.late = c.line[1:], max(0, c.late-1)
+		if len(c.line) > 0 {
+			cost := all[c.line[0]].cost
+			c.queued -= cost
+			c.begin(c.free, cost+c.shard.slow)
+		}
+	}
+	for ; c.late < len(c.line); c.late++ {
+		a := all[c.line[c.late]]
+		if now <= a.at+int64(c.remote.network.timeout) {
+			return
+		}
+		c.remote.deny(a, now)
+	}
+}
+
+func (c *counter) decide(id int32, now int64) {
+	r := c.remote
+	a, n := r.asks.all[id], r.network
+	r.asking = a
+	ok := c.Decide(now/1000, a.number, int(a.key)/len(r.shards), a.n)
+	if a.late(now, n.timeout) || n.cut(a.p, a.answered(now)) {
+		r.deny(a, now)
+	}
+	if a.heard {
+		ok = ok && a.life == a.p.life && a.p.state != down
+		r.settle(a, now, ok)
+		if ok {
+			r.waits.Add(a.answered(now) - a.at)
+		}
+	}
+	r.asks.give(id)
+}
+
+// answered returns the arrival time of an answer decided at decided, and late whether it exceeds timeout.
+func (a *ask) answered(decided int64) int64 { return decided + a.trip - a.trip/2 }
+
+func (a *ask) late(decided int64, timeout time.Duration) bool {
+	return a.answered(decided) > a.at+int64(timeout)
+}
+
+// deny ends the process's wait for a, unless the wait has ended already.
+func (r *remote) deny(a *ask, now int64) {
+	if a.heard {
+		a.heard = false
+		r.settle(a, now, false)
+	}
+}
+
+// stop aborts the ask under way, and denies all asks in line.
+func (c *counter) stop(now int64) {
+	for _, id := range c.line {
+		c.remote.deny(c.remote.asks.all[id], now)
+		c.remote.asks.give(id)
+	}
+	c.core.stop(now)
+	c.line, c.late, c.queued = nil, 0, 0
 }

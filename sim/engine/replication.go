@@ -71,11 +71,8 @@ func (r *replication) foresee() {
 		f := &r.s.Redis.Faults[i]
 		if f.Kind == scenario.FaultFailover {
 			add(max(0, f.At-f.Lost), func() {
-				r.redis.snapshot(f)
 				r.books.advance()
-				for _, x := range r.books.remotes {
-					x.snapshot(f)
-				}
+				r.redis.snapshot(f)
 			})
 		}
 		add(f.At, func() { r.fault(f, 1) })
@@ -102,11 +99,6 @@ func (r *replication) foresee() {
 func (r *replication) fault(f *scenario.RedisFault, by int) {
 	r.books.advance()
 	r.redis.fault(f, by)
-	for _, x := range r.books.remotes {
-		if by > 0 {
-			x.fault(f)
-		}
-	}
 }
 
 func (r *replication) goesOn() bool {
@@ -276,14 +268,14 @@ func (r *replication) outcome() report.Outcome {
 	b.spans.End(int64(r.s.Duration), b.count())
 	b.turn(report.Settled)
 	shares := b.spans.Shares(0)
-	own, settled := r.compared(&b.score, shares, r.network.trips)
+	own, settled := b.score.figures(r.s, b.faults, b.centralAdmitted, shares)
 	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Settled: settled,
 		Series: r.recorder.Series}
 	o.Figures = report.Figures{
 		Offered: figure(b.offered), CentralAdmitted: figure(b.centralServed()),
-		Admitted: own.Admitted, AdmittedVsCentral: own.AdmittedVsCentral, BoundExceededBy: own.BoundExceededBy,
+		Admitted: own.Admitted, AdmittedVsCentral: own.AdmittedVsCentral, BoundExceededBy: figure(b.audit.ExceededBy()),
 		FalseRejectRatio: own.FalseRejectRatio, StartStock: own.StartStock, FaultStock: own.FaultStock,
-		SwappedRatio: own.SwappedRatio, RoundTripsPerS: own.RoundTripsPerS,
+		SwappedRatio: own.SwappedRatio, RoundTripsPerS: figure(float64(r.network.trips) / seconds),
 		Jain: own.Jain, WorstShare: own.WorstShare,
 		CallsPerS: figure(float64(r.network.calls()) / seconds),
 		RedisCPU:  figure(float64(r.redis.cpu()) / 1e9 / seconds),
@@ -294,7 +286,8 @@ func (r *replication) outcome() report.Outcome {
 		WaitMsMax: figure(b.waits.Quantile(100)), DeniedWaitMsP99: figure(b.denials.Quantile(99)),
 	}
 	for k, c := range b.rivals {
-		its, _ := r.compared(&c.score, b.spans.Shares(1+k), c.trips())
+		its, _ := c.score.figures(r.s, b.faults, b.centralAdmitted, b.spans.Shares(1+k))
+		its.BoundExceededBy, its.RoundTripsPerS = figure(c.audit.ExceededBy()), figure(float64(c.trips())/seconds)
 		if c.remote != nil {
 			its.Remote = true
 			its.RedisCPU = figure(float64(c.remote.cpu()) / 1e9 / seconds)
@@ -316,25 +309,3 @@ func (r *replication) outcome() report.Outcome {
 	}
 	return o
 }
-
-// compared returns the figures of the fleet or of a rival. settled reports whether the run has settled.
-func (r *replication) compared(
-	a *score, shares []float64, trips int64,
-) (its report.RivalReport, settled bool) {
-	fair := report.Judge(a.tally.ByProcess, shares)
-	admitted, rejected, atStart, perFault, settled := a.accuracy.Ratios(r.books.faults, r.s.Stockable())
-	return report.RivalReport{
-		Admitted:          figure(a.tally.Admitted),
-		AdmittedVsCentral: figure(admitted),
-		BoundExceededBy:   figure(a.audit.ExceededBy()),
-		FalseRejectRatio:  figure(rejected),
-		StartStock:        figure(atStart),
-		FaultStock:        figure(perFault),
-		SwappedRatio:      figure(report.Part(a.tally.Swapped, r.books.centralAdmitted, 0)),
-		RoundTripsPerS:    figure(float64(trips) / (r.s.Duration - r.s.Warmup).Seconds()),
-		Jain:              figure(fair.Jain),
-		WorstShare:        figure(fair.Worst),
-	}, settled
-}
-
-func figure[T int64 | float64](x T) report.Figure { return report.Figure{Mean: float64(x)} }

@@ -10,9 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// score counts the decisions of one algorithm: of the fleet, or of a rival.
+// score compares the decisions of one algorithm, of the fleet or of a rival, with those of one central bucket.
 type score struct {
-	audit    audit.Auditor
 	tally    report.Tally
 	accuracy report.Accuracy
 }
@@ -22,6 +21,27 @@ func (s *score) decided(central int64) report.Decided {
 	t := &s.tally
 	return report.Decided{Central: central, Admitted: t.Admitted, FalseRejects: t.FalseRejects, Credit: t.Credit}
 }
+
+// figures returns the figures of an algorithm in a run of x with a number of faults. settled reports whether
+// the run has settled.
+func (s *score) figures(
+	x *scenario.Scenario, faults int, central int64, shares []float64,
+) (its report.RivalReport, settled bool) {
+	fair := report.Judge(s.tally.ByProcess, shares)
+	admitted, rejected, atStart, perFault, settled := s.accuracy.Ratios(faults, x.Stockable())
+	return report.RivalReport{
+		Admitted:          figure(s.tally.Admitted),
+		AdmittedVsCentral: figure(admitted),
+		FalseRejectRatio:  figure(rejected),
+		StartStock:        figure(atStart),
+		FaultStock:        figure(perFault),
+		SwappedRatio:      figure(report.Part(s.tally.Swapped, central, 0)),
+		Jain:              figure(fair.Jain),
+		WorstShare:        figure(fair.Worst),
+	}, settled
+}
+
+func figure[T int64 | float64](x T) report.Figure { return report.Figure{Mean: float64(x)} }
 
 // fromStart returns limits whose calendar periods are shifted to time since the start of the run.
 func fromStart(limits []lease.Limit) []lease.Limit {
@@ -34,15 +54,13 @@ func fromStart(limits []lease.Limit) []lease.Limit {
 	return limits
 }
 
-// newScore returns a score that audits the promise of each limit for every key of s.
-func newScore(s *scenario.Scenario, processes int, overcommit int64) score {
+// newAuditor returns an auditor of the promise of each limit, for every key of s.
+func newAuditor(s *scenario.Scenario, overcommit int64) audit.Auditor {
 	var bounds []audit.Bound
 	for _, l := range fromStart(s.Limits) {
 		bounds = append(bounds, audit.Of(l, overcommit))
 	}
-	return score{
-		audit: audit.NewAuditor(bounds, s.Keys.Count), tally: report.NewTally(processes, s.Keys.Count),
-	}
+	return audit.NewAuditor(bounds, s.Keys.Count)
 }
 
 // turn begins a phase.
