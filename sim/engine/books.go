@@ -298,7 +298,7 @@ func (b *books) executed(c *call, stored bool) {
 
 // lapse closes the draws of e's last call when the holder no longer waits for the reply.
 func (b *books) lapse(e *entry) {
-	if x := &e.last; e.draw == nil && len(x.drawn) > 0 && (x.seq != e.asked || !e.client.Holder.IsOpen()) {
+	if x := &e.last; !e.state.AtRest() && len(x.drawn) > 0 && (x.seq != e.asked || !e.client.Holder.IsOpen()) {
 		b.audit.Close(e.key, false, x.drawn...)
 		x.drawn = x.drawn[:0]
 	}

@@ -84,8 +84,8 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 		for _, e := range run.fleet.entries.all {
 			if e.alive {
 				e.client.Line.Waiters(func(x *protocol.Waiter) { waiting += x.N })
-				if e.draw != nil {
-					waiting += e.draw.N
+				if d := e.state.UnderWay(); d != nil {
+					waiting += d.For.N
 				}
 			}
 		}

@@ -27,13 +27,14 @@ type entry struct {
 	flight   int64         // number of the call under way; 0 for none
 	asked    int64         // seq of the last call
 	leaveAt  clock.Instant // when the process forgets the entry
-	draw     *draw         // the draw under way instead of a started client; nil for none
 
 	charged int64 // tokens that requests used beyond their reservations
 	paid    int64 // tokens of charged that the bucket has confirmed in a reply
 
 	last   execution   // the last call of the entry that the bucket has executed
 	handed audit.Drawn // draws for waiting requests in the present reply that are not handed out yet
+
+	state protocol.Key // whether the client has started, or a draw is under way instead
 }
 
 // atRest is a key that has no entry in its process.
@@ -230,7 +231,7 @@ func (e *entry) spend() {
 func (e *entry) rest() bool {
 	m, ok := e.client.Rest()
 	if ok {
-		var k protocol.Key
+		k := e.state
 		k.Rest(m, false)
 		e.p.rest(e.key, atRest{k, e.leaveAt}, e.Now())
 		e.finish()
@@ -243,7 +244,7 @@ func (e *entry) finish() {
 	if !e.alive {
 		return
 	}
-	e.use()
+	e.activate()
 	e.client.Close()
 	e.fleet.books.close(e)
 	e.forget()
@@ -377,7 +378,7 @@ func (e *entry) receive(c *call) {
 	if e.drew(c) {
 		return
 	}
-	e.use()
+	e.activate()
 	now := e.Now()
 	err := c.err
 	if err == nil {
@@ -414,25 +415,16 @@ func (e *entry) awaits(number int64) bool { return e.alive && e.flight == number
 // overdue ends e's wait for the call with this number.
 func (e *entry) overdue(number int64) {
 	if e.awaits(number) {
-		e.use()
+		e.activate()
 		now := e.Now()
 		e.fail(now, lease.ErrUnavailable)
 		e.Wake(e.client.State(now) == protocol.StateLeaving)
 	}
 }
 
-// draw is a request of a key at rest on its way to the store and back (docs/protocol.md section 8.17). During
-// a draw, the key's entry has no started client. Unless the draw ends with a plain reply, a client starts and
-// takes over the draw.
-type draw struct {
-	*waiter
-	key     protocol.Key
-	of      protocol.Draw
-	request lease.Request
-}
-
-// drawFor makes r, of a key without an entry, a draw. drawFor returns false if an entry must decide r.
-func (f *fleet) drawFor(r *request) bool {
+// draws makes r, of a key without an entry, a draw (docs/protocol.md section 8.17). draws returns false if an
+// entry must decide r. Unless the draw ends with a plain reply, a client starts and takes over the draw.
+func (f *fleet) draws(r *request) bool {
 	p := r.p
 	if p.group.patience != protocol.OneCall {
 		return false
@@ -446,51 +438,58 @@ func (f *fleet) drawFor(r *request) bool {
 	if key.Asked(now, ask, &terms, l.breaker) != protocol.ByDraw || !l.breaker.Admit(now) {
 		return false
 	}
-	delete(p.resting, r.key)
 	id, w := f.waiters.take()
-	e := f.add(p, r.key)
+	e := f.add(p, r.key, key)
 	*w = waiter{id: id, e: e, request: *r, audited: w.audited[:0]}
 	w.Waiter = protocol.Waiter{Ask: ask, Owner: w}
 	p.seq++
-	d := &draw{waiter: w, key: key}
-	d.of = protocol.Draw{For: &w.Waiter, Request: &d.request}
-	d.key.Draw(now, p.seq, &terms, &d.of)
-	e.asked, e.draw = p.seq, d
-	e.flight = f.network.draw(e, now, &d.request)
+	d := &struct {
+		protocol.Draw
+		call lease.Request
+	}{}
+	d.For, d.Request = &w.Waiter, &d.call
+	e.state.Draw(now, p.seq, &terms, &d.Draw)
+	e.asked = p.seq
+	e.flight = f.network.draw(e, now, &d.call)
 	return true
 }
 
-// use starts e's client if e has a draw under way.
-func (e *entry) use() {
-	d := e.draw
-	if d == nil {
+// activate starts e's client, which takes over a draw under way, unless the client has started.
+func (e *entry) activate() {
+	if !e.state.AtRest() {
 		return
 	}
-	e.draw = nil
-	e.start(&d.key)
-	e.fleet.time.at(e.p.when(e.fleet.time.now, d.of.Sent.Add(e.fleet.s.CallTimeout)), evWaitEnd, d.id)
+	p, f, now := e.p, e.fleet, e.Now()
+	e.client.Start(now, e, protocol.ClientConfig{
+		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: &p.config, CallTimeout: f.s.CallTimeout,
+	})
+	if d := e.state.Activate(now, &e.client); d != nil {
+		f.time.at(p.when(f.time.now, d.Sent.Add(f.s.CallTimeout)), evWaitEnd, d.For.Owner.(*waiter).id)
+	}
+	if f.s.Keys.Count == 1 {
+		p.single = e
+	}
 	e.Wake(false)
 }
 
-// drew processes the reply to e's draw. drew returns false unless the reply is plain: it admits the request
+// drew processes the reply to a draw of e. drew returns false unless the reply is plain: it admits the request
 // and has no other content.
 func (e *entry) drew(c *call) bool {
-	d, b := e.draw, e.fleet.books
+	d, b, now := e.state.UnderWay(), e.fleet.books, e.Now()
 	if d == nil || c.err != nil {
 		return false
 	}
-	now := e.Now()
-	from, ok := d.key.Drew(now, &d.of, e.Breaker(), &c.grant)
+	from, ok := e.state.Drew(now, d, e.Breaker(), &c.grant)
 	if !ok {
 		return false
 	}
-	d.audited = append(d.audited, b.accepted(c))
-	b.ended = b.ended.Plus(protocol.Account{Granted: d.N, Admitted: d.N})
-	e.draw = nil
+	w, n := d.For.Owner.(*waiter), d.For.N
+	w.audited = append(w.audited, b.accepted(c))
+	b.ended = b.ended.Plus(protocol.Account{Granted: n, Admitted: n})
 	e.forget()
-	e.p.rest(e.key, atRest{d.key, now.Add(d.key.Lifetime(&e.p.config))}, now)
-	e.settled(&d.Waiter, d.N, protocol.Decision{
-		Verdict: protocol.VerdictAdmit, Source: lease.SourceStore, Draw: from, Took: d.N,
+	e.p.rest(e.key, atRest{e.state, now.Add(e.state.Lifetime(&e.p.config))}, now)
+	e.settled(d.For, n, protocol.Decision{
+		Verdict: protocol.VerdictAdmit, Source: lease.SourceStore, Draw: from, Took: n,
 	})
 	return true
 }

@@ -247,7 +247,7 @@ func (f *fleet) leave(p *process) {
 		p.state = leaving
 		f.running--
 		for _, e := range p.inOrder() {
-			if e.draw != nil {
+			if e.state.AtRest() {
 				e.finish()
 				continue
 			}
@@ -319,48 +319,31 @@ func (f *fleet) scale(g *group, to scenario.Step) {
 func (f *fleet) entryFor(r *request) *entry {
 	e := r.p.entries[r.key]
 	switch {
-	case e == nil && f.drawFor(r):
+	case e == nil && f.draws(r):
 		return nil
-	case e == nil || e.draw != nil:
+	case e == nil || e.state.AtRest():
 		return f.entry(r.p, r.key)
 	}
 	return e
 }
 
-// entry returns p's entry for a key, and makes the entry if p has none.
+// entry returns p's entry for a key, with a started client.
 func (f *fleet) entry(p *process, key int32) *entry {
 	e := p.entries[key]
-	if e != nil {
-		e.use()
-		return e
+	if e == nil {
+		e = f.add(p, key, p.recall(key, p.local(f.time.now)))
 	}
-	e = f.add(p, key)
-	known := p.recall(key, e.Now())
-	delete(p.resting, key)
-	e.start(&known)
-	e.Wake(false)
+	e.activate()
 	return e
 }
 
-// add makes an entry without a started client.
-func (f *fleet) add(p *process, key int32) *entry {
+// add makes an entry from the state of a key at rest. The entry's client is not started.
+func (f *fleet) add(p *process, key int32, state protocol.Key) *entry {
+	delete(p.resting, key)
 	id := f.entries.number() // calls under way may refer to the slot's last entry
-	e := &entry{fleet: f, p: p, key: key, id: id, shard: key % int32(f.s.Redis.Shards), alive: true}
+	e := &entry{fleet: f, p: p, key: key, id: id, shard: key % int32(f.s.Redis.Shards), alive: true, state: state}
 	f.entries.all[id], p.entries[key] = e, e
 	return e
-}
-
-// start starts e's client from the state of k.
-func (e *entry) start(k *protocol.Key) {
-	p := e.p
-	e.client.Start(e.Now(), e, protocol.ClientConfig{
-		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: &p.config,
-		CallTimeout: e.fleet.s.CallTimeout,
-	})
-	k.Activate(e.Now(), &e.client)
-	if e.fleet.s.Keys.Count == 1 {
-		p.single = e
-	}
 }
 
 // held returns the number of tokens in all pools.

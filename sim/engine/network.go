@@ -107,8 +107,8 @@ func (n *network) flush(b *batch) {
 	now := l.now(n)
 	since := now
 	if b.Draws {
-		if d := b.calls[0].entry.draw; d != nil {
-			since = d.of.Sent
+		if d := b.calls[0].entry.state.UnderWay(); d != nil {
+			since = d.Sent
 		}
 	}
 	l.rules.Send(&b.Batch, now, since)
@@ -333,7 +333,7 @@ func (n *network) overdue(b *batch, now clock.Instant) {
 	waits := false
 	for _, c := range slices.Clone(b.calls) {
 		if c.entry.awaits(c.number) {
-			c.entry.use()
+			c.entry.activate()
 			waits = true
 		}
 	}
