@@ -2,7 +2,60 @@ package audit
 
 import (
 	"math"
+
+	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+// kinds has the implementation of each lease.Kind, and nil for a token bucket, which Meter and Worst implement.
+var kinds = [...]kind{lease.KindBucket: nil, lease.KindSliding: sliding{}, lease.KindCalendar: calendar{}}
+
+// kind tells which times belong to one window.
+type kind interface {
+	// byServer reports whether admissions count by the server's clock.
+	byServer() bool
+	// place maps a time to an axis on which all windows have the same length. length returns that length.
+	place(b Bound, at int64) int64
+	length(b Bound) uint64
+	// begin returns the first time of the longest window that ends at e; a time after e means overflow.
+	begin(b Bound, e int64) int64
+}
+
+func (b Bound) windowed() bool { return kinds[b.Kind] != nil }
+
+// byServer reports whether the record for b must use the server's clock.
+func (b Bound) byServer() bool { return b.windowed() && kinds[b.Kind].byServer() }
+
+type sliding struct{}
+
+func (sliding) byServer() bool { return false }
+
+func (sliding) place(_ Bound, at int64) int64 { return at }
+
+func (sliding) length(b Bound) uint64 { return uint64(b.Per) }
+
+// begin returns the time one nanosecond after e-Per: no window contains admissions at both e-Per and e.
+func (sliding) begin(b Bound, e int64) int64 { return e - int64(b.Per) + 1 }
+
+// calendar treats a period as a window of length 1 on an axis of period numbers.
+type calendar struct{}
+
+func (calendar) byServer() bool { return true }
+
+// place returns the number of the period that contains a time.
+func (calendar) place(b Bound, at int64) int64 {
+	k, into := at/int64(b.Per), at%int64(b.Per)
+	if into < 0 {
+		k, into = k-1, into+int64(b.Per)
+	}
+	if into < int64(b.Offset) {
+		k--
+	}
+	return k
+}
+
+func (calendar) length(Bound) uint64 { return 1 }
+
+func (c calendar) begin(b Bound, e int64) int64 { return c.place(b, e)*int64(b.Per) + int64(b.Offset) }
 
 // window does the work of a Meter for a windowed limit.
 //

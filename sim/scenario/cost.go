@@ -48,7 +48,7 @@ func (c *Cost) UnmarshalText(text []byte) error {
 }
 
 // shapeMin bounds Shape so that 1 - (Min/Max)^Shape is precise enough to divide by.
-const shapeMin = 0.01
+const shapeMin, alphaMax = 0.01, 100
 
 // hasShape reports whether Sample can draw from the Pareto tail with c.Shape.
 func (c Cost) hasShape() bool { return c.Shape >= shapeMin && c.Shape <= alphaMax }

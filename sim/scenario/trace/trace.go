@@ -3,7 +3,7 @@
 // Package trace accepts two formats, which it recognises by their first lines:
 //
 //   - CSV, whose first line names the columns, in any order;
-//   - access logs that match a pattern in forms.go: the common format and the combined format, as Apache,
+//   - access logs that match a pattern in formats.go: the common format and the combined format, as Apache,
 //     nginx and other servers write them, with or without a virtual host before the line. The fields are
 //     vhost, host, ident, user, time, request, method, path, status, bytes, referer and agent. In place of an
 //     address, a line may have a list (X-Forwarded-For), whose first address is the host.
