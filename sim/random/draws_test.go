@@ -99,15 +99,3 @@ func TestWeightsHoldTheirProbabilities(t *testing.T) {
 		}
 	}
 }
-
-func TestWeightsRefuseWhatIsNoDistribution(t *testing.T) {
-	for want, weights := range map[string][]float64{
-		"0 weights, must be 1 to 4294967295":                   nil,
-		"weight 1 is -2, must not be negative":                 {1, -2},
-		"weight 0 is NaN, must not be negative":                {math.NaN()},
-		"the weights sum to 0, must be positive and finite":    {0, 0},
-		"the weights sum to +Inf, must be positive and finite": {1e308, 1e308},
-	} {
-		mustPanic(t, "random: "+want, func() { NewWeights(weights) })
-	}
-}

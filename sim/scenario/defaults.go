@@ -70,7 +70,7 @@ func (s *Scenario) lasts() time.Duration {
 	}
 	last := min(s.Warmup, DurationMax) + 1 // the run must not end at the end of the warm-up
 	see := func(at time.Duration) { last = max(last, at) }
-	begins := func(w *Workload) {
+	for _, w := range s.workloads() {
 		switch {
 		case w.Kind == Flash:
 			see(w.At)
@@ -78,13 +78,9 @@ func (s *Scenario) lasts() time.Duration {
 			see(w.Trace.Requests[0].At + 1)
 		}
 	}
-	begins(&s.Workload)
 	for _, g := range s.Groups {
 		for _, step := range g.Scale {
 			see(step.At)
-		}
-		if g.Workload != nil {
-			begins(g.Workload)
 		}
 	}
 	for _, p := range s.Network.Partitions {
@@ -101,14 +97,12 @@ func (s *Scenario) lasts() time.Duration {
 
 // played returns the time to play all traces once, until the last answer, or 0 with another or repeated load.
 func (s *Scenario) played() (length time.Duration) {
-	all := []*Workload{&s.Workload}
-	for _, g := range s.Groups {
-		all = append(all, cmp.Or(g.Workload, &s.Workload))
+	groups := s.Groups
+	if len(groups) == 0 {
+		groups = []Group{{}}
 	}
-	if len(s.Groups) > 0 {
-		all = all[1:]
-	}
-	for _, w := range all {
+	for _, g := range groups {
+		w := cmp.Or(g.Workload, &s.Workload)
 		if w.Kind != Replay || w.Repeated || w.Trace == nil || len(w.Trace.Requests) == 0 {
 			return 0
 		}
@@ -201,15 +195,15 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 	if w.Rate > 0 {
 		return float64(w.Rate)
 	}
-	least := s.Limits[0].Rate()
-	for _, l := range s.Limits {
-		least = min(least, l.Rate())
-	}
-	cost := w.Cost.Mean()
+	return w.Load * s.tightest() * float64(s.Keys.Count) / w.tokens()
+}
+
+// tokens returns the mean number of tokens that a request uses in the end.
+func (w *Workload) tokens() float64 {
 	if !w.Actual.IsZero() {
-		cost = w.Actual.Mean()
+		return w.Actual.Mean()
 	}
-	return w.Load * least * float64(s.Keys.Count) / cost
+	return w.Cost.Mean()
 }
 
 // Reserves reports whether requests of w reserve tokens and settle the actual cost later.

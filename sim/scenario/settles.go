@@ -18,14 +18,9 @@ func (s Scenario) Settles() time.Duration { return min(s.Settling(), s.Duration)
 // Stockable returns the most tokens that a fleet may reject once at its start, and again at each growth:
 // tokens in buckets, in leases, on the way, and tokens for which requests wait in line at a central bucket.
 func (s Scenario) Stockable() int64 {
-	config, least, line := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1), time.Duration(0)
-	for _, w := range s.workloads() {
-		if w.Verb == VerbWait {
-			line = max(line, w.Deadline)
-		}
-	}
+	config, least := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1)
 	for _, l := range s.Limits {
-		coming := float64(l.Rate() * (s.ttlMost() + line).Seconds())
+		coming := float64(l.Rate() * (s.ttlMost() + s.line()).Seconds())
 		least = min(least, float64(l.Capacity()+config.Overcommit)+coming)
 	}
 	starts := 1
@@ -147,20 +142,24 @@ func (s *Scenario) workloads() []*Workload {
 	return all
 }
 
+// line returns the longest time that a request waits in line.
+func (s *Scenario) line() (longest time.Duration) {
+	for _, w := range s.workloads() {
+		if w.Verb == VerbWait {
+			longest = max(longest, w.Deadline)
+		}
+	}
+	return longest
+}
+
 // Settling returns how long a fleet takes to settle, without regard to Duration. First, a bucket fills; above
 // the limit, requests spend the burst and the tokens of waiting requests, which takes burst/(load - 1).
 // Settling also has twelve TTLs for leases.
 func (s Scenario) Settling() time.Duration {
 	const lives = 12
-	line, fills := time.Duration(0), 0.0
-	for _, w := range s.workloads() {
-		if w.Verb == VerbWait {
-			line = max(line, w.Deadline)
-		}
-	}
-	tokens := s.hottest()
+	fills, tokens := 0.0, s.hottest()
 	for _, l := range s.Limits {
-		stock := float64(l.Rate() * line.Seconds())
+		stock := float64(l.Rate() * s.line().Seconds())
 		if !l.Windowed() {
 			stock += float64(l.Capacity())
 		}
@@ -184,11 +183,16 @@ func spends(stock, rate, tokens, cost float64) float64 {
 
 // Load returns the most popular key's demand over its limit: +Inf for an adversary, 0 for a trace.
 func (s Scenario) Load() float64 {
+	return s.hottest() / s.tightest()
+}
+
+// tightest returns the rate of the limit with the lowest rate, in tokens per second.
+func (s *Scenario) tightest() float64 {
 	least := math.Inf(1)
 	for _, l := range s.Limits {
 		least = min(least, l.Rate())
 	}
-	return s.hottest() / least
+	return least
 }
 
 // TopShare returns the most popular key's fraction of the load.
@@ -222,10 +226,7 @@ func (s Scenario) RequestsPerS() float64 {
 func (s Scenario) asked() (requests, tokens float64) {
 	shared, processes := false, 0
 	add := func(w *Workload, processes int) {
-		cost, perS := w.Cost.Mean(), 0.0
-		if !w.Actual.IsZero() {
-			cost = w.Actual.Mean()
-		}
+		cost, perS := w.tokens(), 0.0
 		switch w.Kind {
 		case Adversary:
 			limited := Workload{Load: 1, Cost: w.Cost}
