@@ -27,7 +27,6 @@ type books struct {
 	waits   report.Waits // waiting times of admitted requests
 	denials report.Waits // waiting times of denied requests
 	rivals  []*contender
-	remotes []*remote // the remote rivals among rivals
 	numbers []int     // index of each process in the rivals' fleet
 
 	requests   int64 // number of requests in the whole run
@@ -78,9 +77,8 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 		c := &contender{score: score{tally: report.NewTally(processes, keys)}, audit: newAuditor(s, 0)}
 		its := known
 		if rival.IsRemote(name) {
-			c.remote = &remote{network: f.network, stream: random.New(seed, streamRivals),
+			c.remote = &remote{network: f.network, contender: c, stream: random.New(seed, streamRivals),
 				waits: report.NewWaits(s.CallTimeout)}
-			c.remote.settle = func(a *ask, at int64, ok bool) { c.decided(&a.request, at, ok) }
 			its.Local, its.Store, its.Keys = c.remote.local, c.remote.store, (keys+s.Redis.Shards-1)/s.Redis.Shards
 		}
 		a, err := rival.New(name, its)
@@ -89,7 +87,6 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 		}
 		if c.remote != nil {
 			c.remote.start(a.(rival.Remote))
-			b.remotes = append(b.remotes, c.remote)
 		} else {
 			c.Algorithm = a
 		}
@@ -112,8 +109,10 @@ func (b *books) runs(p *process, yes bool) {
 // advance advances the remote rivals to the present. Every step that changes or reads the state of remote
 // rivals first calls advance.
 func (b *books) advance() {
-	for _, r := range b.remotes {
-		r.advance(b.time.now)
+	for _, c := range b.rivals {
+		if c.remote != nil {
+			c.remote.advance(b.time.now)
+		}
 	}
 }
 
@@ -202,39 +201,31 @@ func (b *books) centralServed() int64 {
 	return n
 }
 
-func (b *books) scores() []*score {
-	all := []*score{&b.score}
+// compare advances the remote rivals, and records for the fleet and each rival how its decisions compare with
+// those of the central bucket. compare returns centralServed.
+func (b *books) compare(record func(a *report.Accuracy, d report.Decided)) (central int64) {
+	b.advance()
+	central = b.centralServed()
+	record(&b.accuracy, b.decided(central))
 	for _, c := range b.rivals {
-		all = append(all, &c.score)
+		record(&c.accuracy, c.score.decided(central))
 	}
-	return all
+	return central
 }
 
 // point records a point of the series.
 func (b *books) point() {
-	b.advance()
+	b.compare((*report.Accuracy).Point)
 	b.spans.Point(b.time.now, b.count)
-	central := b.centralServed()
-	for _, s := range b.scores() {
-		s.accuracy.Point(s.decided(central))
-	}
 }
 
 func (b *books) turn(to report.Phase) {
-	b.advance()
-	central := b.centralServed()
-	for _, s := range b.scores() {
-		s.accuracy.Turn(to, s.decided(central))
-	}
+	b.compare(func(a *report.Accuracy, d report.Decided) { a.Turn(to, d) })
 }
 
 func (b *books) warm(entries []*entry) {
-	b.advance()
+	central := b.compare((*report.Accuracy).Warm)
 	b.burntBefore = b.burnt(entries)
-	central := b.centralServed()
-	for _, s := range b.scores() {
-		s.accuracy.Warm(s.decided(central))
-	}
 	b.centralAdmitted -= central // requests in line count when the bucket serves them
 	b.offered, b.degraded, b.shadowed, b.charged, b.refunded = 0, 0, 0, 0, 0
 	clear(b.offeredBy)
@@ -250,11 +241,10 @@ func (b *books) warm(entries []*entry) {
 		c.tally.Reset()
 		if c.remote == nil {
 			c.tripsWarm = c.RoundTrips()
+		} else {
+			c.remote.sent = 0
+			c.remote.waits.Reset()
 		}
-	}
-	for _, r := range b.remotes {
-		r.sent = 0
-		r.waits.Reset()
 	}
 }
 

@@ -183,6 +183,7 @@ func (r *redis) warm() {
 
 // fault begins a fault, with by = 1, or ends it, with by = -1.
 func (r *redis) fault(f *scenario.RedisFault, by int) {
+	r.books.advance()
 	for _, s := range hit(f, r.shards) {
 		switch f.Kind {
 		case scenario.FaultSlow:
@@ -243,6 +244,7 @@ func (r *redis) hang(s *shard, stops bool) {
 
 // snapshot copies what a failover promotes.
 func (r *redis) snapshot(f *scenario.RedisFault) {
+	r.books.advance()
 	for _, s := range hit(f, r.shards) {
 		copied := replica{buckets: make([]*bucket, len(s.buckets))}
 		for i, b := range s.buckets {
@@ -294,11 +296,12 @@ type remote struct {
 	way     agenda // pending events; evRequest: an ask reaches its shard
 	asks    slots[ask]
 	shards  []*counter
-	fresh   rival.Remote                    // a copy of the rival without state
-	asking  *ask                            // request that a shard executes now
-	settle  func(a *ask, at int64, ok bool) // callback with each decision and its time
-	sent    int64                           // number of asks sent since the warm-up
+	fresh   rival.Remote // a copy of the rival without state
+	asking  *ask         // request that a shard executes now
+	sent    int64        // number of asks sent since the warm-up
 	waits   report.Waits
+
+	contender *contender // the rival, which records each decision
 }
 
 // ask is a rival's request on its way.
@@ -432,7 +435,7 @@ func (c *counter) decide(id int32, now int64) {
 	}
 	if a.heard {
 		ok = ok && a.life == a.p.life && a.p.state != down
-		r.settle(a, now, ok)
+		r.contender.decided(&a.request, now, ok)
 		if ok {
 			r.waits.Add(a.answered(now) - a.at)
 		}
@@ -451,7 +454,7 @@ func (a *ask) late(decided int64, timeout time.Duration) bool {
 func (r *remote) deny(a *ask, now int64) {
 	if a.heard {
 		a.heard = false
-		r.settle(a, now, false)
+		r.contender.decided(&a.request, now, false)
 	}
 }
 

@@ -70,14 +70,11 @@ func (r *replication) foresee() {
 	for i := range r.s.Redis.Faults {
 		f := &r.s.Redis.Faults[i]
 		if f.Kind == scenario.FaultFailover {
-			add(max(0, f.At-f.Lost), func() {
-				r.books.advance()
-				r.redis.snapshot(f)
-			})
+			add(max(0, f.At-f.Lost), func() { r.redis.snapshot(f) })
 		}
-		add(f.At, func() { r.fault(f, 1) })
+		add(f.At, func() { r.redis.fault(f, 1) })
 		if f.Kind != scenario.FaultClockStep {
-			add(f.At+f.For, func() { r.fault(f, -1) })
+			add(f.At+f.For, func() { r.redis.fault(f, -1) })
 		}
 	}
 	for _, p := range r.fleet.processes {
@@ -93,12 +90,6 @@ func (r *replication) foresee() {
 		add(t.at, func() { r.books.turn(t.to) })
 	}
 	r.time.at(r.recorder.Step, evSample, 0)
-}
-
-// fault begins a fault, with by = 1, or ends it, with by = -1.
-func (r *replication) fault(f *scenario.RedisFault, by int) {
-	r.books.advance()
-	r.redis.fault(f, by)
 }
 
 func (r *replication) goesOn() bool {
