@@ -27,7 +27,7 @@ type books struct {
 	waits   report.Waits // waiting times of admitted requests
 	denials report.Waits // waiting times of denied requests
 	rivals  []*contender
-	numbers []int     // index of each process in the rivals' fleet
+	numbers []int // index of each process in the rivals' fleet
 
 	requests   int64 // number of requests in the whole run
 	granted    int64 // tokens granted by all buckets
@@ -213,7 +213,6 @@ func (b *books) compare(record func(a *report.Accuracy, d report.Decided)) (cent
 	return central
 }
 
-// point records a point of the series.
 func (b *books) point() {
 	b.compare((*report.Accuracy).Point)
 	b.spans.Point(b.time.now, b.count)

@@ -126,7 +126,6 @@ func (d *demand) divide(g *group) {
 	}
 }
 
-// begin starts the requests of process p.
 func (d *demand) begin(p *process) {
 	src, g := &d.sources[p.index], p.group
 	d.time.cancel(evArrival, p.index)

@@ -142,7 +142,6 @@ func (e *entry) enqueue(r request, now clock.Instant) {
 	e.client.Enqueue(now, &w.Waiter)
 }
 
-// end ends the wait of w at its time limit.
 func (w *waiter) end() {
 	if w.Patience == protocol.InLine {
 		w.e.client.Cancel(w.e.Now(), &w.Waiter)
@@ -153,7 +152,6 @@ func (w *waiter) end() {
 
 // The following methods of entry implement protocol.Host.
 
-// Now reads the process's monotonic clock.
 func (e *entry) Now() clock.Instant { return e.p.local(e.fleet.time.now) }
 
 // Wake polls e at the end of this instant.
@@ -250,7 +248,6 @@ func (e *entry) finish() {
 	e.forget()
 }
 
-// forget removes e from its process.
 func (e *entry) forget() {
 	e.alive = false
 	delete(e.p.entries, e.key)
@@ -412,7 +409,6 @@ func (e *entry) fail(now clock.Instant, err error) {
 // awaits reports whether e waits for an answer to the call with this number.
 func (e *entry) awaits(number int64) bool { return e.alive && e.flight == number }
 
-// overdue ends e's wait for the call with this number.
 func (e *entry) overdue(number int64) {
 	if e.awaits(number) {
 		e.activate()

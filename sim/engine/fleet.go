@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"maps"
 	"math/bits"
 	"slices"
@@ -53,7 +54,6 @@ const (
 	leaving              // the process serves no requests, and gives tokens back before it ends
 )
 
-// rename gives p a new instance id.
 func (p *process) rename() string {
 	p.renames++
 	p.id = strconv.Itoa(int(p.index)) + "." + strconv.Itoa(p.renames)
@@ -170,10 +170,8 @@ type group struct {
 func (f *fleet) assemble(seed uint64) {
 	config := f.s.Policy.ConfigFor(f.s.Limits, 1, f.s.CallTimeout)
 	for i := range f.s.Groups {
-		g := &group{Group: f.s.Groups[i], place: i, load: &f.s.Workload, count: f.s.Groups[i].Count}
-		if g.Workload != nil {
-			g.load = g.Workload
-		}
+		g := &group{Group: f.s.Groups[i], place: i, count: f.s.Groups[i].Count}
+		g.load = cmp.Or(g.Workload, &f.s.Workload)
 		g.reserves = g.load.Reserves()
 		g.patience, g.waits = protocol.OneCall, f.s.CallTimeout
 		switch {
@@ -187,20 +185,14 @@ func (f *fleet) assemble(seed uint64) {
 		for _, next := range g.Scale {
 			most = max(most, next.Count)
 		}
-		clock := f.s.Clock
-		if g.Clock != nil {
-			clock = *g.Clock
-		}
 		for rank := range most {
 			p := &process{index: int32(len(f.processes)), group: g, rank: rank, policy: f.s.Policy, config: config}
 			own := func(kind uint64) random.Stream { return random.New(seed, kind, uint64(i), uint64(rank)) }
 			p.stream, p.holders = own(streamProcess), own(streamHolders)
 			p.pauses, p.restarts = own(streamPauses), own(streamRestarts)
-			if g.reserves {
-				p.reservations = own(streamReservations)
-			}
+			p.reservations = own(streamReservations)
 			r := own(streamClock)
-			p.offset, p.drift = clock.Draw(&r)
+			p.offset, p.drift = cmp.Or(g.Clock, &f.s.Clock).Draw(&r)
 			p.policy.Weight, p.policy.Headroom = g.Weight, g.Headroom
 			f.processes = append(f.processes, p)
 			g.members = append(g.members, p)
@@ -233,7 +225,6 @@ func (f *fleet) kill(p *process) {
 	}
 }
 
-// finish ends p's entries.
 func (p *process) finish() {
 	for _, e := range p.inOrder() {
 		e.finish()

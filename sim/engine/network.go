@@ -161,7 +161,6 @@ func (n *network) reply(b *batch) {
 	n.time.at(n.time.now+b.trip-b.trip/2, evReply, b.id)
 }
 
-// replied handles the arrival of the reply to a batch.
 func (n *network) replied(b *batch) {
 	if n.cut(b.p, n.time.now) {
 		n.end(b)
@@ -181,7 +180,6 @@ func (n *network) abandon(b *batch) {
 	n.reuse(b)
 }
 
-// end ends the journey of batch b.
 func (n *network) end(b *batch) {
 	b.travels = false
 	n.reuse(b)
@@ -331,8 +329,8 @@ func (n *network) look(l *link) {
 // overdue starts clients for the draws of b, and, if the calls of b have failed, ends the wait for them.
 func (n *network) overdue(b *batch, now clock.Instant) {
 	waits := false
-	for _, c := range slices.Clone(b.calls) {
-		if c.entry.awaits(c.number) {
+	for i := range b.calls {
+		if c := &b.calls[i]; c.entry.awaits(c.number) {
 			c.entry.activate()
 			waits = true
 		}
@@ -439,7 +437,6 @@ func (n *network) connect(b *batch) {
 	n.shake(b)
 }
 
-// shake begins the next round trip of b's handshake.
 func (n *network) shake(b *batch) {
 	b.trip = n.roundTrip(b.p, &n.stream)
 	n.time.at(n.time.now+b.trip, evShaken, b.id)

@@ -65,7 +65,6 @@ func (c *core) worked(now int64) int64 { return c.busy - c.left(now) }
 // stop aborts the task under way.
 func (c *core) stop(now int64) { c.free, c.busy = 0, c.worked(now) }
 
-// warm ends the warm-up.
 func (c *core) warm(now int64) { c.busy = c.left(now) }
 
 // bucket is the central state of one key, until the state expires.

@@ -63,7 +63,6 @@ func newAuditor(s *scenario.Scenario, overcommit int64) audit.Auditor {
 	return audit.NewAuditor(bounds, s.Keys.Count)
 }
 
-// turn begins a phase.
 type turn struct {
 	at time.Duration
 	to report.Phase
