@@ -115,7 +115,8 @@ func exceeds(a, b, c, d uint64) bool {
 func magnitude(x int64) uint64 { return -uint64(x) }
 
 // judge compares a window with the bound; admitted counts the tokens certainly admitted in [from, to].
-func (b Bound) judge(r rate, from, to, admitted int64) Window {
+func (b Bound) judge(from, to, admitted int64) Window {
+	r := b.rate()
 	length := uint64(to) - uint64(from) // right in two's complement for any from <= to
 	flow := r.wholeTokens(length)
 	// The excess rounds up because flow rounds down. The order of the subtractions prevents overflow.

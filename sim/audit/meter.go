@@ -97,14 +97,8 @@ func (m *Meter) isMisused(at, n int64) bool {
 
 // misused is a separate function to keep Admit small.
 func (m *Meter) misused(at, n int64) {
-	switch {
-	case m.rate.nanos == 0:
-		panic("audit: Admit on a Meter that NewMeter did not make")
-	case n < 0:
-		panic(fmt.Sprintf("audit: Admit(%d, %d): n must be 0 or more", at, n))
-	default:
-		panic(fmt.Sprintf("audit: Admit(%d, %d) after Admit(%d, ...): time must not decrease", at, n, m.last))
-	}
+	panic(fmt.Sprintf("audit: Admit(%d, %d) after Admit(%d, ...): n must be 0 or more, time must not decrease, and "+
+		"NewMeter must have made the Meter", at, n, m.last))
 }
 
 // peakTokens returns the highest level so far, rounded up and clamped to MaxInt64: the smallest Burst +

@@ -151,7 +151,7 @@ func (b Bound) worstWindow(starts []Span, ends []int) Window {
 	if worst.Admitted == 0 {
 		return Window{} // every span is longer than a window
 	}
-	return b.judge(b.rate(), worst.From, worst.To, worst.Admitted)
+	return b.judge(worst.From, worst.To, worst.Admitted)
 }
 
 // begin returns the first time of the longest window that ends at e.

@@ -75,7 +75,7 @@ func Worst(spans []Span, l Bound) (Window, error) {
 			worst = Window{From: best.from, To: now, Admitted: best.tail}
 		}
 	}
-	return l.judge(r, worst.From, worst.To, worst.Admitted), nil
+	return l.judge(worst.From, worst.To, worst.Admitted), nil
 }
 
 // admissions copies the spans with admissions, and checks the conditions for exact results.
