@@ -118,12 +118,7 @@ func (r *run) add(at, n int64) {
 }
 
 // most returns the largest sum at the time of the last add, at least 0 (the sum of an empty interval).
-func (r *run) most() int64 {
-	if r.line == nil {
-		return 0
-	}
-	return max(0, r.sum-r.line[r.head].sum)
-}
+func (r *run) most() int64 { return max(0, r.sum-r.line[r.head].sum) }
 
 // worstWindow implements Worst for a windowed limit. starts has the spans in order of Before, and ends has
 // their positions in order of After. A window that ends at e counts the spans that begin at or after a first
