@@ -52,6 +52,13 @@ type waiter struct {
 	id      int32
 }
 
+func (e *entry) newWaiter(r *request, ask protocol.Ask) *waiter {
+	id, w := e.fleet.waiters.take()
+	*w = waiter{e: e, request: *r, audited: w.audited[:0], id: id}
+	w.Waiter = protocol.Waiter{Ask: ask, Owner: w}
+	return w
+}
+
 func (e *entry) isAdversary() bool { return e.p.group.load.Kind == scenario.Adversary }
 
 // take tries to admit a request from the pool, on the hot path.
@@ -84,10 +91,11 @@ func (e *entry) decide(r request) {
 		return
 	}
 	now, g := e.Now(), e.p.group
-	d := e.client.Decide(now, protocol.Ask{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits)})
+	ask := protocol.Ask{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits)}
+	d := e.client.Decide(now, ask)
 	switch {
 	case d.Verdict == protocol.VerdictWait:
-		e.enqueue(r, now)
+		e.enqueue(r, ask, now)
 	case d.OK() && d.Source != lease.SourceFallback:
 		e.admit(&r, d)
 		e.answer(&r, true, r.n)
@@ -129,11 +137,8 @@ func (e *entry) answer(r *request, ok bool, tokens int64) {
 }
 
 // enqueue makes r wait for the longest wait that the client knows, unless r's user loses patience earlier.
-func (e *entry) enqueue(r request, now clock.Instant) {
-	id, w := e.fleet.waiters.take()
-	w.id, w.e, w.request = id, e, r
-	g := e.p.group
-	w.Waiter = protocol.Waiter{Ask: protocol.Ask{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits)}, Owner: w}
+func (e *entry) enqueue(r request, ask protocol.Ask, now clock.Instant) {
+	w, g := e.newWaiter(&r, ask), e.p.group
 	limit := g.waits
 	if g.patience == protocol.InLine {
 		limit = time.Duration(r.within)
@@ -416,38 +421,6 @@ func (e *entry) overdue(number int64) {
 		e.fail(now, lease.ErrUnavailable)
 		e.Wake(e.client.State(now) == protocol.StateLeaving)
 	}
-}
-
-// draws makes r, of a key without an entry, a draw (docs/protocol.md section 8.17). draws returns false if an
-// entry must decide r. Unless the draw ends with a plain reply, a client starts and takes over the draw.
-func (f *fleet) draws(r *request) bool {
-	p := r.p
-	if p.group.patience != protocol.OneCall {
-		return false
-	}
-	now, l := p.local(f.time.now), f.network.linkTo(p, r.key%int32(f.s.Redis.Shards))
-	key := p.recall(r.key, now)
-	terms := protocol.Terms{
-		ID: p.id, Policy: &p.policy, Proposed: &p.config, RTT: l.rules.RTT(), CallTimeout: f.s.CallTimeout,
-	}
-	ask := protocol.Ask{N: r.n, Patience: p.group.patience}
-	if key.Asked(now, ask, &terms, l.breaker) != protocol.ByDraw || !l.breaker.Admit(now) {
-		return false
-	}
-	id, w := f.waiters.take()
-	e := f.add(p, r.key, key)
-	*w = waiter{id: id, e: e, request: *r, audited: w.audited[:0]}
-	w.Waiter = protocol.Waiter{Ask: ask, Owner: w}
-	p.seq++
-	d := &struct {
-		protocol.Draw
-		call lease.Request
-	}{}
-	d.For, d.Request = &w.Waiter, &d.call
-	e.state.Draw(now, p.seq, &terms, &d.Draw)
-	e.asked = p.seq
-	e.flight = f.network.draw(e, now, &d.call)
-	return true
 }
 
 // activate starts e's client, which takes over a draw under way, unless the client has started.

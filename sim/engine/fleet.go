@@ -318,6 +318,35 @@ func (f *fleet) entryFor(r *request) *entry {
 	return e
 }
 
+// draws makes r, of a key without an entry, a draw (docs/protocol.md section 8.17). draws returns false if an
+// entry must decide r. Unless the draw ends with a plain reply, a client starts and takes over the draw.
+func (f *fleet) draws(r *request) bool {
+	p := r.p
+	if p.group.patience != protocol.OneCall {
+		return false
+	}
+	now, l := p.local(f.time.now), f.network.linkTo(p, r.key%int32(f.s.Redis.Shards))
+	key := p.recall(r.key, now)
+	terms := protocol.Terms{
+		ID: p.id, Policy: &p.policy, Proposed: &p.config, RTT: l.rules.RTT(), CallTimeout: f.s.CallTimeout,
+	}
+	ask := protocol.Ask{N: r.n, Patience: p.group.patience}
+	if key.Asked(now, ask, &terms, l.breaker) != protocol.ByDraw || !l.breaker.Admit(now) {
+		return false
+	}
+	e := f.add(p, r.key, key)
+	p.seq++
+	d := &struct {
+		protocol.Draw
+		call lease.Request
+	}{}
+	d.For, d.Request = &e.newWaiter(r, ask).Waiter, &d.call
+	e.state.Draw(now, p.seq, &terms, &d.Draw)
+	e.asked = p.seq
+	e.flight = f.network.draw(e, now, &d.call)
+	return true
+}
+
 // entry returns p's entry for a key, with a started client.
 func (f *fleet) entry(p *process, key int32) *entry {
 	e := p.entries[key]
