@@ -138,9 +138,6 @@ func (d *demand) begin(p *process) {
 	case scenario.Adversary:
 		src.stream = arrival.Every(p.config.Target / 4)
 	default:
-		if src.rate <= 0 {
-			return
-		}
 		src.stream = arrival.New(arrival.Source{
 			Workload: g.load, Rate: src.rate, Index: p.rank, Of: len(g.members),
 			Start: d.time.now, Duration: int64(d.s.Duration),

@@ -242,11 +242,8 @@ func (e *entry) rest() bool {
 	return ok
 }
 
-// finish ends e: its held tokens are burnt, and its waiters are denied.
+// finish ends e, which is alive: its held tokens are burnt, and its waiters are denied.
 func (e *entry) finish() {
-	if !e.alive {
-		return
-	}
 	e.activate()
 	e.client.Close()
 	e.fleet.books.close(e)
