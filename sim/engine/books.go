@@ -27,7 +27,6 @@ type books struct {
 	waits   report.Waits // waiting times of admitted requests
 	denials report.Waits // waiting times of denied requests
 	rivals  []*contender
-	numbers []int // index of each process in the rivals' fleet
 
 	requests   int64 // number of requests in the whole run
 	granted    int64 // tokens granted by all buckets
@@ -55,9 +54,8 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 	b := books{
 		time: now, score: score{tally: report.NewTally(processes, keys)}, audit: newAuditor(s, s.Policy.Overcommit),
 		waits: report.NewWaits(s.Duration), denials: report.NewWaits(s.Duration),
-		numbers: make([]int, processes), offeredBy: make([]int64, processes),
+		offeredBy: make([]int64, processes), classes: classesOf(f.groups),
 	}
-	b.classes = classesOf(f.groups)
 	limits := fromStart(s.Limits)
 	central, err := rival.NewCentral(limits)
 	if err != nil {
@@ -70,7 +68,7 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 	}
 	known := rival.Fleet{Processes: len(order), Limits: limits, Keys: keys}
 	for i, p := range append(order, later...) {
-		b.numbers[p.index] = i
+		p.number = i
 		known.Weights = append(known.Weights, p.group.Weight)
 	}
 	for _, name := range s.Rivals {
@@ -141,10 +139,10 @@ func (b *books) asked(r *request) {
 		b.classes[r.p.group.class].offered += r.n
 	}
 	for _, c := range b.rivals {
-		if n := b.numbers[r.p.index]; c.remote != nil {
-			c.remote.send(r, n)
+		if c.remote != nil {
+			c.remote.send(r)
 		} else {
-			c.decided(r, b.time.now, c.Decide(us, n, int(r.key), r.n))
+			c.decided(r, b.time.now, c.Decide(us, r.p.number, int(r.key), r.n))
 		}
 	}
 }

@@ -19,11 +19,12 @@ import (
 // a new process, but the clock and the rank in the group stay the same.
 type process struct {
 	clocks
-	index int32
-	group *group
-	rank  int   // rank in the group
-	life  int32 // number of starts
-	state processState
+	index  int32
+	group  *group
+	rank   int   // rank in the group
+	number int   // index in the rivals' fleet, which begins with the processes that run at the start
+	life   int32 // number of starts
+	state  processState
 
 	pausedUntil int64 // true time when the pause ends; 0 while the process runs
 

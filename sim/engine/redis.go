@@ -306,11 +306,10 @@ type remote struct {
 // ask is a rival's request on its way.
 type ask struct {
 	request
-	number int   // number of the process for the rivals
-	life   int32 // the process's life when it made the request
-	trip   int64 // time of the round trip, in both directions
-	cost   int64 // nanoseconds of the shard's time, without a slow fault
-	heard  bool  // the process has not denied the request yet
+	life  int32 // the process's life when it made the request
+	trip  int64 // time of the round trip, in both directions
+	cost  int64 // nanoseconds of the shard's time, without a slow fault
+	heard bool  // the process has not denied the request yet
 }
 
 // counter is one shard of a remote.
@@ -341,14 +340,14 @@ func (r *remote) store(now int64) int64 { return now + r.counterOf(r.asking).sha
 
 func (r *remote) counterOf(a *ask) *counter { return r.shards[int(a.key)%len(r.shards)] }
 
-func (r *remote) send(q *request, number int) {
+func (r *remote) send(q *request) {
 	n := r.network
 	r.deliver(n.time.now)
 	r.sent++
 	chance := func(p scenario.Ratio) bool { return p > 0 && r.stream.Bernoulli(float64(p)) }
 	lost, silent := chance(n.s.Loss), chance(n.s.LostReplies)
 	id, a := r.asks.take()
-	*a = ask{request: *q, number: number, life: q.p.life, heard: true, trip: n.roundTrip(q.p, &r.stream)}
+	*a = ask{request: *q, life: q.p.life, heard: true, trip: n.roundTrip(q.p, &r.stream)}
 	if lost = lost || n.cut(q.p, q.at); lost || silent {
 		r.deny(a, q.at)
 	}
@@ -428,7 +427,7 @@ func (c *counter) decide(id int32, now int64) {
 	r := c.remote
 	a, n := r.asks.all[id], r.network
 	r.asking = a
-	ok := c.Decide(now/1000, a.number, int(a.key)/len(r.shards), a.n)
+	ok := c.Decide(now/1000, a.p.number, int(a.key)/len(r.shards), a.n)
 	if a.late(now, n.timeout) || n.cut(a.p, a.answered(now)) {
 		r.deny(a, now)
 	}
