@@ -191,9 +191,10 @@ func (p Policy) target() time.Duration {
 const windowTarget = 40 * time.Millisecond
 
 // TargetFor returns the lease duration for limits: Target, reduced to Burst/(4*Rate) of the tightest limit,
-// so that one process at the full rate takes a quarter of the burst, and at least 1 ms. Only an explicit
-// Target uses the overcommit: longer leases by themselves would cost more false rejects than the overcommit
-// saves.
+// so that one process at the full rate takes a quarter of the burst, and at least 1 ms. Only with an explicit
+// Target does the overcommit count as part of the burst here: longer default leases would cost more false
+// rejects than the overcommit saves. The default for a sliding window is a 25th of the window, at most 40 ms,
+// and at least a 100th.
 func (p Policy) TargetFor(limits []Limit) time.Duration {
 	t := p.target()
 	for _, l := range limits {

@@ -126,7 +126,7 @@ func parseConfig(text string, ttl time.Duration) (c lease.Config, on protocol.Sw
 	if on == protocol.SwitchUnlimited || on == protocol.SwitchBlocked {
 		again[emptyByte] = text[emptyByte]
 	}
-	// A text that this library would write differently, for instance with a wrong scale, is damaged.
+	// A text is damaged if this library would write its values differently, for instance with another scale.
 	if string(again) != text {
 		return lease.Config{}, 0, fmt.Errorf("%w: %q", errConfigText, text)
 	}

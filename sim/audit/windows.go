@@ -117,7 +117,8 @@ func (r *run) add(at, n int64) {
 	r.sum += n
 }
 
-// most returns the largest sum at the time of the last add, at least 0 (the sum of an empty interval).
+// most returns the largest sum of the counts in an interval that ends at the last add, or 0 if all sums are
+// negative.
 func (r *run) most() int64 { return max(0, r.sum-r.line[r.head].sum) }
 
 // worstWindow implements Worst for a windowed limit. starts has the spans in order of Before, and ends has

@@ -332,7 +332,7 @@ func (r *remote) start(fresh rival.Remote) {
 	}
 }
 
-// local returns the time on the asking process's clock at its request, which carries that time.
+// local returns the time that the request carries: by the process's clock, when the process sent the request.
 func (r *remote) local(int, int64) int64 { return r.asking.p.wall(r.asking.at) - serverStart }
 
 // store returns the time on the clock of the shard that decides.

@@ -109,7 +109,8 @@ func (r *Rules) Reload() error {
 	return r.decide(read(r.file.path))
 }
 
-// decide puts a reading into force, or returns its error. decide calls Config.OnReload for a new reading.
+// decide puts the text of a reading into force, or returns why it cannot. decide calls Config.OnReload if the
+// reading differs from the last one.
 func (r *Rules) decide(now reading) error {
 	r.mu.Lock()
 	isNews := now != r.file.last && !r.isClosed

@@ -41,9 +41,9 @@ type Rule struct {
 	Key []string
 	// Limits are the 1 to 4 limits of each key. A request needs tokens of all Limits.
 	Limits []hybrid.Limit
-	// Named has limits for single keys in place of Limits. A name is the value of the last form in Key,
-	// exactly as in requests: with "header:X-Tenant" or "route, header:X-Tenant" a tenant. A key keeps its
-	// bucket when it is added to Named or removed.
+	// Named has limits for single keys in place of Limits. The keys of Named are values of the last form in
+	// Key, exactly as in requests: if Key is "header:X-Tenant", or "route, header:X-Tenant", they are
+	// tenants. A key keeps its bucket when it is added to Named or removed.
 	Named map[string][]hybrid.Limit
 	// Priorities are hybrid.Config.Priorities; see Route.Class.
 	Priorities []float64

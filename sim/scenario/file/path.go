@@ -24,8 +24,8 @@ func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenari
 //
 // Set reads the trace of a workload.file at once, from a path relative to the working folder. Set does not
 // validate the changed scenario, because a valid scenario may take several calls. An explicit zero that would
-// mean a default is an error, even if s had it before the call. After an error, s is unchanged. Copies of s
-// never change.
+// mean a default is an error, even if s had it before the call. After an error, s is unchanged. Set does not
+// change earlier copies of s, which share its lists.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
 	for _, path := range s.Zeros {
