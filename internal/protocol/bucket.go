@@ -42,6 +42,16 @@ type Bucket struct {
 	refunded [lease.LimitsMax]int64 // units by which the last call's refund raised each level: for audits
 }
 
+// RecordDump is the state of one holder, after its last executed call.
+type RecordDump struct {
+	Seq, Ends, Held, Weight int64 // Ends is the end of the ring's slice with the holder's entry
+	Waiting                 int64 // tokens for which requests still waited; informational
+	Granted                 int64 // the stored grant, which answers a retry
+	Since                   int64 // counter of the last void call: a holder is known only if it has heard of that call
+	Void                    bool
+	Debit
+}
+
 // record holds the state of one holder. A record whose slice has left the ring counts as absent.
 type record struct {
 	RecordDump

@@ -7,6 +7,38 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
+// BucketDump is the whole state of a Bucket, for comparison with a bucket that is stored elsewhere. Levels
+// are in units (see exact.Scale), times and durations in microseconds, Held and Weight per slot of the ring.
+type BucketDump struct {
+	Exists bool
+	Config lease.Config // the TTL is the T in force, the limits are those beneath the switch
+	Switch Switch
+
+	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep int64
+	Spent, Denied                                            int64
+	Proposed, ProposedAt, StoodAt                            int64
+
+	Level, Rest [lease.LimitsMax]int64
+	Windows     [lease.LimitsMax]WindowDump // windows only
+
+	Width, MovedAt int64
+	Held, Weight   [ringSlices]int64
+
+	Share                              float64
+	Updated, ContendedUntil, IdleSince int64
+
+	Records map[string]RecordDump // records of this epoch that are still in the ring
+}
+
+// WindowDump has the charges of one window, in tokens. Sum is the total. Cell j of a sliding window is in
+// slot j mod len(Cells). Period is the number of a calendar's period by the server's clock, and Begun the
+// running time at which the period began.
+type WindowDump struct {
+	Sum           int64
+	Cells         [windowSlots]int64
+	Period, Begun int64
+}
+
 // Executed returns how many calls b has executed, without those that it answered from a record.
 func (b *Bucket) Executed() int64 { return b.executed }
 
@@ -51,8 +83,15 @@ func (b *Bucket) Dump() BucketDump {
 		IdleSince: b.fair.idleSince,
 		Records:   make(map[string]RecordDump),
 	}
-	for k, l := range b.limits {
-		l.dump(k, &d)
+	for k, t := range b.limits {
+		switch t := t.(type) {
+		case *level:
+			d.Level[k], d.Rest[k] = t.units, t.rest
+		case *window:
+			w := &d.Windows[k]
+			w.Sum, w.Period, w.Begun = t.sum, t.period, t.begun
+			copy(w.Cells[:], t.cells)
+		}
 	}
 	for holder, r := range b.records {
 		if _, live := b.locate(r); live {
@@ -81,9 +120,16 @@ func (d *BucketDump) bucket() Bucket {
 		ttl: exact.Micros(d.Config.TTL), proposed: d.Proposed, proposedAt: d.ProposedAt,
 	}
 	m := b.at()
-	for k, l := range b.limits {
-		l.pass(m, b.now)
-		l.restore(k, d)
+	for k, t := range b.limits {
+		t.pass(m, b.now)
+		switch t := t.(type) {
+		case *level:
+			t.units, t.rest = d.Level[k], d.Rest[k]
+		case *window:
+			w := &d.Windows[k]
+			t.sum, t.period, t.begun = w.Sum, w.Period, w.Begun
+			copy(t.cells, w.Cells[:])
+		}
 	}
 	return b
 }

@@ -150,7 +150,7 @@ func (c *Client) Close() {
 func (c *Client) Closed() bool { return c.stage == closed }
 
 // TTL returns the T in force.
-func (c *Client) TTL() time.Duration { return c.Holder.heard.ttl }
+func (c *Client) TTL() time.Duration { return c.settings.ttl() }
 
 // Limits returns the limits in force. The caller must not change the slice.
 func (c *Client) Limits() []lease.Limit { return c.settings.config.Limits }
@@ -248,7 +248,7 @@ func (c *Client) recall(m Memory) {
 
 // Lifetime returns the time from the last use until the bucket is full again and every lease has ended.
 func (c *Client) Lifetime() time.Duration {
-	return longestToFull(c.settings.config.Limits) + c.Holder.heard.ttl
+	return longestToFull(c.settings.config.Limits) + c.TTL()
 }
 
 // takeOver makes the draw r, sent at sent for the request w, the call under way of c. c was just started and
@@ -263,9 +263,9 @@ func (c *Client) takeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.Line.join(r.Seq)
 }
 
-// meet gives c, a Client that was just started, the local share of u and a debt for the tokens that u
-// admitted. limits are the limits by which u decided.
-func (c *Client) meet(now clock.Instant, u *Unheard, limits []lease.Limit) {
-	c.fallback.seeded = &seeded{share: u.share, limits: limits}
-	c.Holder.debt = u.owed(now, limits, c.fallback.dates(now))
+// meet gives c, a Client that was just started, the local share s of a key without a Client, and a debt for
+// the tokens that s has admitted by these limits.
+func (c *Client) meet(now clock.Instant, s share, admitted int64, limits []lease.Limit) {
+	c.fallback.seeded = &seeded{share: s, limits: limits}
+	c.Holder.debt = s.owed(now, limits, admitted, c.fallback.dates(now))
 }

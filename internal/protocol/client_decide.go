@@ -141,7 +141,7 @@ func (c *Client) Reopen(now clock.Instant) {
 func (c *Client) RetryAt(now clock.Instant, n int64, source lease.Source) clock.Instant {
 	if source == lease.SourceFallback {
 		if at, ok := c.fallback.at(now, n); ok {
-			return max(at, now.Add(fallbackPause)) // requests in line for the share are served first
+			return at
 		}
 		return now.Add(c.settings.callTimeout) // by then a call may have found that the store has recovered
 	}
@@ -292,8 +292,7 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 		} else if !w.inLine() {
 			c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
 		} else if at, ok := c.fallback.at(now, w.N); ok && !blocked {
-			// Wait a little: after a refusal for another reason the share would be checked in a busy loop.
-			blocked, again = true, max(at, now.Add(fallbackPause))
+			blocked, again = true, at
 		}
 		alike := c.Line.lacking == c.Line.lackingInLine // all waiting requests are in line
 		if alike && w.waiting && (blocked || c.fallback.seeded == nil) && c.Holder.Pool.Held() == 0 {

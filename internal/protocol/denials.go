@@ -91,7 +91,7 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 	}
 	// The process must follow limits that are changed or reset elsewhere within T. Tokens drawn for a request
 	// that was cancelled can be given back only while the bucket knows the holder.
-	longest := d.heard.ttl / 4 * 3
+	longest := d.ttl() / 4 * 3
 	delay := min(g.Delay, longest)
 	switch {
 	case d.large():

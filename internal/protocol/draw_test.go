@@ -16,18 +16,25 @@ func terms(p lease.Policy, limits ...lease.Limit) *Terms {
 	return &Terms{ID: "a", Policy: &p, Proposed: &c}
 }
 
-// drawn is the Memory of a key at rest after draws with these pauses between them.
-func drawn(t *testing.T, s *scene, on *Terms, pauses ...time.Duration) (m Memory, last lease.Request) {
+// drawing is the draw of n tokens that k begins now.
+func (s *scene) drawing(k *Key, seq, n int64, on *Terms) *Draw {
+	d := &Draw{For: &Waiter{Ask: Ask{N: n, Patience: OneCall, Deadline: Never}}, Request: new(lease.Request)}
+	k.Draw(s.instant(), seq, on, d)
+	return d
+}
+
+// drawn is a key at rest after draws with these pauses between them.
+func drawn(t *testing.T, s *scene, on *Terms, pauses ...time.Duration) (k Key) {
 	t.Helper()
 	for i, pause := range append(pauses, 0) {
-		m.draw(s.instant(), int64(i+1), 1, on, &last)
-		testkit.NoErr(t, last.Validate())
-		g := s.executes(last)
-		_, ok := m.drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &last, &g)
+		d := s.drawing(&k, int64(i+1), 1, on)
+		testkit.NoErr(t, d.Request.Validate())
+		g := s.executes(*d.Request)
+		_, ok := k.Drew(s.instant(), d, newBreaker(), &g)
 		testkit.Must(t, ok, "draw %d: %+v", i, g)
 		s.now += pause.Microseconds()
 	}
-	return m, last
+	return k
 }
 
 // TestWhichKeysDraw: those that are asked too seldom for a lease to pay, and those that cannot
@@ -62,12 +69,12 @@ func TestWhichKeysDraw(t *testing.T) {
 	} {
 		s := newScene(t, limit, 400*time.Millisecond)
 		on := terms(c.policy, c.limit)
-		var m Memory
+		var k Key
 		if c.pauses != nil {
-			m, _ = drawn(t, s, on, c.pauses...)
+			k = drawn(t, s, on, c.pauses...)
 		}
 		on.RTT = c.rtt
-		testkit.Check(t, m.draws(s.instant(), c.n, on) == c.want, "%s: draws is not %t", c.name, c.want)
+		testkit.Check(t, k.memory.draws(s.instant(), c.n, on) == c.want, "%s: draws is not %t", c.name, c.want)
 	}
 }
 
@@ -75,10 +82,9 @@ func TestWhichKeysDraw(t *testing.T) {
 func TestADrawTakesOnlyAPlainReply(t *testing.T) {
 	s := newScene(t, lease.PerSecond(10), 400*time.Millisecond)
 	on := terms(lease.Policy{}, lease.PerSecond(10))
-	m, _ := drawn(t, s, on)
-	var r lease.Request
-	m.draw(s.instant(), 7, 2, on, &r)
-	good := s.executes(r)
+	k := drawn(t, s, on)
+	draw := s.drawing(&k, 7, 2, on)
+	good := s.executes(*draw.Request)
 	for name, change := range map[string]func(g *lease.Grant){
 		"another seq":      func(g *lease.Grant) { g.Seq++ },
 		"short":            func(g *lease.Grant) { g.Granted-- },
@@ -91,12 +97,12 @@ func TestADrawTakesOnlyAPlainReply(t *testing.T) {
 		"other limits":     func(g *lease.Grant) { g.Config.Limits = []lease.Limit{lease.PerSecond(5)} },
 		"another version":  func(g *lease.Grant) { g.Config.Version.Revision++ },
 	} {
-		g, before := good, m
+		g, before := good, k
 		change(&g)
-		_, ok := m.drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &r, &g)
-		testkit.Check(t, !ok && m == before, "%s is taken for a plain reply", name)
+		_, ok := k.Drew(s.instant(), draw, newBreaker(), &g)
+		testkit.Check(t, !ok && k == before, "%s is taken for a plain reply", name)
 	}
-	d, ok := m.drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &r, &good)
+	d, ok := k.Drew(s.instant(), draw, newBreaker(), &good)
 	testkit.Check(t, ok && d == pool.Draw{Epoch: good.Epoch, Running: good.Running}, "%+v", d)
 }
 
@@ -105,16 +111,14 @@ func TestADrawTakesOnlyAPlainReply(t *testing.T) {
 func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 	s := newScene(t, lease.PerSecond(10), 400*time.Millisecond)
 	on := terms(lease.Policy{}, lease.PerSecond(10))
-	m, _ := drawn(t, s, on)
+	rested := drawn(t, s, on)
 	for _, answered := range []bool{false, true} {
-		var r lease.Request
-		m.draw(s.instant(), 11, 2, on, &r)
+		k := rested
+		draw := s.drawing(&k, 11, 2, on)
 		d := newDriver(t, lease.PerSecond(10))
 		d.now = s.instant()
 		c := &d.client(lease.Policy{}, lease.PerSecond(10), nil).Client
-		c.recall(m)
-		w := &Waiter{Ask: Ask{N: 2, Patience: OneCall, Deadline: Never}}
-		c.takeOver(s.instant(), &r, w)
+		k.Activate(s.instant(), c)
 		testkit.Check(t, c.Line.HasWaiters() && c.Holder.IsOpen() && c.Holder.resend(s.instant()) == nil,
 			"the draw would be sent again")
 		if !answered {
@@ -123,10 +127,10 @@ func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 			testkit.Check(t, again.Seq == 12 && !again.Draw, "%+v", again)
 			continue
 		}
-		g := s.executes(r)
+		g := s.executes(*draw.Request)
 		got, ok := c.Accept(s.instant(), &g)
 		testkit.Must(t, ok && got.Waited == 2, "%+v, %t", got, ok)
-		c.Cancel(s.instant(), w)
+		c.Cancel(s.instant(), draw.For)
 		c.Serve(s.instant(), got)
 		first := *c.Build(s.instant(), 13, 0)
 		testkit.Check(t, len(first.Late) == 0, "%v come back to a bucket that does not know the holder", first.Late)
@@ -148,19 +152,18 @@ func TestTheCallsOfABucketShowItsProcesses(t *testing.T) {
 		// given five processes that draw in turn
 		s := newScene(t, lease.PerSecond(10), 400*time.Millisecond)
 		on := terms(lease.Policy{Weight: c.weight}, c.limit)
-		nodes, of := make([]*Breaker, 5), make([]Memory, 5) // as each of them sees the node and the key
+		nodes, of := make([]*Breaker, 5), make([]Key, 5) // as each of them sees the node and the key
 		for i := range nodes {
 			nodes[i] = newBreaker()
 		}
 		turn := func(processes int) (active []int64) {
 			for i := range of[:processes] {
-				m, r := &of[i], lease.Request{}
 				s.seq++
-				m.draw(s.instant(), s.seq, 1, on, &r)
-				g := s.executes(r)
-				_, ok := m.drew(s.instant(), s.instant(), nodes[i], on.Proposed, &r, &g)
+				d := s.drawing(&of[i], s.seq, 1, on)
+				g := s.executes(*d.Request)
+				_, ok := of[i].Drew(s.instant(), d, nodes[i], &g)
 				testkit.Must(t, ok && g.ActiveWeight == c.weight, "%+v", g)
-				active = append(active, m.byCalls(c.weight)/c.weight)
+				active = append(active, of[i].memory.byCalls(c.weight)/c.weight)
 				s.now += 4_000_000 / int64(len(of))
 			}
 			return active

@@ -2,11 +2,56 @@ package protocol
 
 import (
 	"slices"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+// failures counts the failed calls of a key: docs/protocol.md section 8.12.
+type failures struct {
+	*settings
+	inARow  int
+	stales  int           // number of calls in a row that failed with ErrStale
+	probeAt clock.Instant // while degraded: when the next call may go out
+	turn    clock.Instant // when the key may ask turnOf again, which has refused its call
+	turnOf  *Breaker
+}
+
+// Degraded reports whether the fallback decides: the key's node is away or takes no call of this process yet,
+// or the key's own last call failed.
+func (f *failures) Degraded() bool {
+	b := f.host.Breaker()
+	if f.inARow == 0 && b.well() {
+		return false
+	}
+	return f.inARow > 0 || b.Away() || !f.holder.calling && b.Holds(f.host.Now())
+}
+
+// Turn returns when the key may ask again after Breaker.Admit refused its call. A turn in the future is kept
+// while the node is away: a key that asks earlier for another reason would otherwise lose its probe.
+func (f *failures) Turn(now clock.Instant) clock.Instant {
+	if b := f.host.Breaker(); f.turn <= now || f.turnOf != b || !b.Away() {
+		f.turn, f.turnOf = b.Turn(now), b
+	}
+	return f.turn
+}
+
+// InARow returns how many calls of the key have failed in a row although its node was well.
+func (f *failures) InARow() int { return f.inARow }
+
+// add delays the next call of a key whose call failed although its node is well, with full jitter. If the
+// node is away, its Breaker decides which key calls next.
+func (f *failures) add(now clock.Instant) {
+	if f.host.Breaker().Away() {
+		f.inARow = 0
+		return
+	}
+	f.inARow++
+	most := backoff(f.inARow, f.config.Target, f.ttl())
+	f.probeAt = now.Add(time.Duration(f.next() % uint64(most)))
+}
 
 // fallback decides requests without the store: docs/protocol.md section 8.14.
 type fallback struct {
@@ -54,12 +99,15 @@ func (f *fallback) coldDecides() bool {
 	return !f.heard.replied && !(f.failures.Degraded() && f.host.Breaker().Active() > 0)
 }
 
-// at returns when the local share can serve n tokens; ok is false if waiting does not help.
+// at returns when the local share can serve n tokens, at least fallbackPause from now: requests in line for the
+// share are served first, and after a refusal for another reason the share would be checked in a busy loop. ok
+// is false if waiting does not help.
 func (f *fallback) at(now clock.Instant, n int64) (at clock.Instant, ok bool) {
 	if f.seeded == nil || !f.failures.Degraded() || n > f.most() || f.admitsNone() {
 		return Never, false
 	}
 	s, p := f.seed(now), f.part()
+	at = now.Add(fallbackPause)
 	for k := range s.limits {
 		at = max(at, s.at(now, k, p, n))
 	}
@@ -68,7 +116,7 @@ func (f *fallback) at(now clock.Instant, n int64) (at clock.Instant, ok bool) {
 
 // hear records the active weight of the reply g.
 func (f *fallback) hear(now clock.Instant, g *lease.Grant) {
-	if g.ActiveWeight >= f.mostActive || now > f.mostAt.Add(activeFor*f.heard.ttl) {
+	if g.ActiveWeight >= f.mostActive || now > f.mostAt.Add(activeFor*f.ttl()) {
 		f.mostActive, f.mostAt = g.ActiveWeight, now
 	}
 }
@@ -138,11 +186,11 @@ func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 	if h.at == 0 {
 		replied, left = h.executed, h.leftOf(k, f.burst(l))
 	}
-	w, used := s.window(replied, k, p), int64(replied)/1000
+	used := int64(replied) / 1000
 	if l.Kind == lease.KindCalendar && h.at > 0 && h.next[k] > 0 {
 		used = max(0, min(used, used+exact.Micros(h.next[k])-exact.Micros(l.Per)))
 	}
-	w.charge(used, p.burst(l)-p.of(left)-w.sum)
+	s.lower(replied, k, p, used, left)
 }
 
 func (f *fallback) most() int64 { return f.part().most() }

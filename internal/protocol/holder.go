@@ -203,6 +203,9 @@ func (h *holder) Expire(now clock.Instant) {
 	}
 }
 
+// Never is a time that is never reached, so it needs no timer.
+const Never = clock.Instant(1<<63 - 1)
+
 // endsAt returns Deadline if tokens are held, otherwise Never.
 func (h *holder) endsAt() clock.Instant {
 	if h.Pool.Held() == 0 {
@@ -246,7 +249,7 @@ func (h *holder) sendBack(n int64, d pool.Draw) {
 		return
 	}
 	h.notAdmitted(n)
-	h.unused.add(n, d.Running, h.heard.drawnBy())
+	h.unused.add(n, d.Running, h.drawnBy())
 }
 
 // owns reports whether the tokens of draw d belong to this bucket and this id may give them back.
@@ -270,10 +273,15 @@ func (h *holder) burnUnused() {
 func (h *holder) Refund(n int64, d *pool.Draw) {
 	switch {
 	case d != nil && h.owns(*d):
-		h.refund.add(n, d.Running, h.heard.drawnBy())
+		h.refund.add(n, d.Running, h.drawnBy())
 	case d == nil && !h.lent:
-		h.refund.add(n, h.heard.running, h.heard.drawnBy())
+		h.refund.add(n, h.heard.running, h.drawnBy())
 	}
+}
+
+// drawnBy returns the dating of tokens drawn at running times of the bucket, by the last reply.
+func (h *holder) drawnBy() dating {
+	return dating{true, h.heard.limits, h.heard.serverTime, h.heard.running, 1}
 }
 
 // owes reports whether the next call must carry late tokens (5.8).

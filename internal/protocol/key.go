@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -54,6 +55,16 @@ type Draw struct {
 	own     *lease.Config // the configuration that the request proposes
 }
 
+// Terms are the settings for draws of a key at rest: those of the process and of the key's node.
+type Terms struct {
+	ID       string // the instance id
+	Policy   *lease.Policy
+	Proposed *lease.Config
+	RTT      time.Duration // 99th percentile of the node's round trips; 0 if unknown
+	// CallTimeout bounds a draw. If the node answers too slowly for draws, a Client decides.
+	CallTimeout time.Duration
+}
+
 // AtRest reports whether k has no Client and is not gone.
 func (k *Key) AtRest() bool { return k.state == keyResting || k.state == keyDrawing }
 
@@ -92,27 +103,69 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 	return ByDraw
 }
 
-// Draw starts the draw d for a request that Asked answers with ByDraw.
+// draws reports whether a draw, not a Client, serves a request for n tokens best (8.17).
+func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
+	c := m.inForce(t.Proposed)
+	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a process that sets MinBatch wants leases
+		return false
+	}
+	single := false
+	for _, l := range c.Limits {
+		if n > grantable(l, t.Policy.Headroom) {
+			return false
+		}
+		part, _ := ceilingOf(t.Policy, c, c.Target, l, m.byCalls(1) <= 1)
+		single = single || part < 2
+	}
+	p := m.pace
+	if m.replied {
+		p = p.after(now.Sub(m.executed), 1, c.Target)
+	}
+	rtt := max(t.RTT, rttUnknown)
+	return float64(max(p.fast, p.slow))*(c.Target+rtt).Seconds() < slowBelow ||
+		single || crampedBy(t.Policy, c, rtt)
+}
+
+// Draw makes d the draw of the request d.For, which Asked answers with ByDraw. No other draw may begin until
+// Drew has processed the reply or a Client has taken over d.
 func (k *Key) Draw(now clock.Instant, seq int64, t *Terms, d *Draw) {
+	m, n := &k.memory, d.For.N
+	c := m.inForce(t.Proposed)
+	*d.Request = lease.Request{
+		Holder: t.ID, Seq: seq, Config: propose(t.Proposed, c, max(t.RTT, rttUnknown)),
+		Want: n, Need: n, Waiting: n, Weight: weightOf(t.Policy), Headroom: t.Policy.Headroom,
+		Draw: true,
+	}
+	m.prove(now, d.Request)
+	if m.replied {
+		m.pace = m.pace.after(now.Sub(m.executed), 1, c.Target)
+	}
 	d.Sent, d.own = now, t.Proposed
-	k.memory.draw(now, seq, d.For.N, t, d.Request)
 	k.state, k.draw, k.own, k.unheard = keyDrawing, d, t.Proposed, nil
 }
 
 // Drew processes the reply g to the draw d, which arrived at now from the node of b. If g admits the request,
 // ok is true, and from is the draw of its tokens. Otherwise a Client must take over the draw, unless one has.
 func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from pool.Draw, ok bool) {
-	if k.draw != d {
+	m, r := &k.memory, d.Request
+	plain := k.draw == d && g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
+		min(g.Epoch, g.Counter, g.Running) >= 0 && equal(&g.Config, m.inForce(d.own))
+	if !plain {
 		return from, false
 	}
-	if from, ok = k.memory.drew(now, d.Sent, b, d.own, d.Request, g); !ok {
-		return from, false
+	if m.config != nil && equal(m.config, d.own) {
+		m.config, m.conflict = nil, false
 	}
+	m.hear(d.Sent, r.Weight, false, g)
+	b.heardServer(now, g.ServerTime)
+	b.heardCalls(now, r.Weight, g.ActiveWeight, m.byCalls(r.Weight))
+	m.ttl = g.Config.TTL
+	m.keep(g.Config.Limits, &g.Levels, r.Headroom)
 	if k.own != d.own { // the proposal has changed since the draw began
-		k.memory.propose(d.own)
+		m.propose(d.own)
 	}
 	k.state, k.draw, k.denied = keyResting, nil, false
-	return from, true
+	return pool.Draw{Epoch: g.Epoch, Running: g.Running}, true
 }
 
 // Fallback takes up to n tokens from the local share of a key that has had no reply, or none if the share has
@@ -131,7 +184,7 @@ func (k *Key) Activate(now clock.Instant, c *Client) (d *Draw) {
 		c.recall(k.memory)
 	}
 	if k.unheard != nil {
-		c.meet(now, k.unheard, k.own.Limits)
+		c.meet(now, k.unheard.share, k.unheard.debt, k.own.Limits)
 	}
 	if d = k.draw; d != nil {
 		c.takeOver(d.Sent, d.Request, d.For)
@@ -196,4 +249,87 @@ func (k *Key) Admits(now clock.Instant) bool {
 // Lifetime returns how long after its last use k may be forgotten. c is this process's proposal.
 func (k *Key) Lifetime(c *lease.Config) time.Duration {
 	return longestToFull(k.memory.inForce(c).Limits) + k.memory.ttl
+}
+
+// Unheard decides for a key that has had no reply and has no Client, while the key's node is away
+// (docs/protocol.md section 8.14). The zero Unheard has a full share.
+type Unheard struct {
+	share
+	debt int64 // admitted so far
+}
+
+// decides reports whether an Unheard can decide on the request a; otherwise a Client must. active is the
+// weight of all processes on the node; 0 if the node has sent no reply.
+func (t *Terms) decides(active int64, a Ask) bool {
+	return a.Patience != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
+		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && a.Most(t.Most()) <= t.Most()
+}
+
+// Denies reports whether an Unheard denies every request, as of a StartEmpty bucket, which may be empty.
+func (t *Terms) Denies(active int64) bool {
+	return active == 0 || t.Policy.Fallback == lease.FallbackDeny ||
+		SwitchOf(t.Proposed.Limits) == SwitchBlocked ||
+		t.Proposed.StartEmpty && t.Policy.Fallback == lease.FallbackLocalShare
+}
+
+// Most returns the most tokens that the bucket can have at once.
+func (t *Terms) Most() int64 { return mostOf(t.Proposed.Limits, t.Policy.Headroom) }
+
+// part returns the part of a process with the terms t; active is the weight of all processes on the node.
+func (t *Terms) part(active int64) part {
+	weight := weightOf(t.Policy)
+	return part{t.Proposed.Limits, weight, max(active, weight), t.Policy.Headroom}
+}
+
+// take takes up to n tokens, or none if the share has fewer than least.
+func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64) int64 {
+	if now >= u.FullAt(t, active) {
+		*u = Unheard{}
+	}
+	p := t.part(active)
+	if t.Policy.Fallback == lease.FallbackAllowAll {
+		for k := range p.limits {
+			u.charge(now, k, p, n)
+		}
+	} else {
+		n = u.share.take(now, p, least, n)
+	}
+	u.debt += min(n, lease.WaitingMax-u.debt)
+	return n
+}
+
+// FullAt returns when the share is full again and u may be forgotten.
+func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
+	p := t.part(active)
+	for k, l := range p.limits {
+		if u.emptyAt[k] != 0 || u.windows != nil {
+			at = max(at, u.at(0, k, p, p.burst(l)))
+		}
+	}
+	return at
+}
+
+// Outlook returns the Outlook of a request for n tokens that u admitted, or denied for a lack of tokens.
+// callTimeout is the retry time for a request that the share can never serve.
+func (u *Unheard) Outlook(
+	now clock.Instant, n int64, t *Terms, active int64, callTimeout time.Duration,
+) Outlook {
+	o := Outlook{
+		Remaining: exact.MaxUnits, RetryAfter: fallbackPause,
+		ResetAfter: max(0, u.FullAt(t, active).Sub(now)),
+	}
+	p := t.part(active)
+	for k, l := range p.limits {
+		has := u.has(now, k, p)
+		if has < o.Remaining {
+			o.Limit, o.Remaining = l, has
+		}
+		switch {
+		case n > p.burst(l) || t.Denies(active):
+			o.RetryAfter = max(o.RetryAfter, callTimeout)
+		case has < n:
+			o.RetryAfter = max(o.RetryAfter, u.at(now, k, p, n).Sub(now))
+		}
+	}
+	return o
 }

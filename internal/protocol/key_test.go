@@ -25,9 +25,7 @@ func (s *scene) away() *Breaker {
 func (s *scene) begins(k *Key, seq, n int64, on *Terms) *Draw {
 	s.t.Helper()
 	testkit.Must(s.t, s.asked(k, n, on, newBreaker()) == ByDraw, "the key does not draw")
-	d := &Draw{For: &Waiter{Ask: Ask{N: n, Patience: OneCall, Deadline: Never}}, Request: new(lease.Request)}
-	k.Draw(s.instant(), seq, on, d)
-	return d
+	return s.drawing(k, seq, n, on)
 }
 
 // A key goes from rest to a draw and back, and says so.

@@ -44,9 +44,6 @@ type tally interface {
 	wait(m *moment, n int64) int64
 	// life returns the microseconds until everything used or owed stops counting (6.14).
 	life() int64
-
-	dump(k int, d *BucketDump)
-	restore(k int, d *BucketDump)
 }
 
 // spec has the numbers of one limit of a bucket.

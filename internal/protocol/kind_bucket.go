@@ -182,7 +182,3 @@ func (l *level) deepest() int64 {
 	most := (2*exact.MaxUnits - 1 - l.most*l.Unit - l.Step) / l.Step
 	return min(most, exact.Micros(exact.MaxTime-l.TimeToFull())/l.Tick) * l.Step
 }
-
-func (l *level) dump(k int, d *BucketDump) { d.Level[k], d.Rest[k] = l.units, l.rest }
-
-func (l *level) restore(k int, d *BucketDump) { l.units, l.rest = d.Level[k], d.Rest[k] }

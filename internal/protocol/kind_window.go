@@ -200,15 +200,3 @@ func (w *window) dropAt(missing int64) (last int64) {
 }
 
 func (w *window) life() int64 { return exact.Micros(w.TimeToFull()) }
-
-func (w *window) dump(k int, d *BucketDump) {
-	x := &d.Windows[k]
-	x.Sum, x.Period, x.Begun = w.sum, w.period, w.begun
-	copy(x.Cells[:], w.cells)
-}
-
-func (w *window) restore(k int, d *BucketDump) {
-	x := &d.Windows[k]
-	w.sum, w.period, w.begun = x.Sum, x.Period, x.Begun
-	copy(w.cells, x.Cells[:])
-}

@@ -132,11 +132,11 @@ func TestListsOfWhatIsLate(t *testing.T) {
 	for seed := range testkit.Seeds(t, 300) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		limits := []lease.Limit{lease.Sliding(100, time.Duration(1+rnd.IntN(100))*time.Second)}
-		heard, list, total := Heard{limits: limits}, lates{}, int64(0)
+		h, list, total := holder{heard: Heard{limits: limits}}, lates{}, int64(0)
 		for range 50 {
 			n, at := rnd.Int64N(9), rnd.Int64N(exact.Micros(100*time.Second))
-			heard.running = max(heard.running, at)
-			list.add(n, at, heard.drawnBy())
+			h.heard.running = max(h.heard.running, at)
+			list.add(n, at, h.drawnBy())
 			total += n
 			testkit.Must(t, list.sum() == total && len(list) <= lease.LateMax &&
 				slices.IsSortedFunc(list, func(a, b late) int { return int(a.last - b.last) }), "%v", list)

@@ -226,7 +226,7 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 }
 
 // keepUntil returns until when a request keeps collected tokens, whose lease the bucket forgets then (9.9).
-func (l *line) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * l.heard.ttl) }
+func (l *line) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * l.ttl()) }
 
 // forfeit burns the tokens that w has collected, because no reply has come for too long.
 func (l *line) forfeit(w *Waiter) {

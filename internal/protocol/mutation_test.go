@@ -72,7 +72,7 @@ var mutations = []mutation{
 		},
 		model: &model{holders: 1, limit: perMicro(1, 1, 2), want: 2}},
 	{name: "refund into the local pool after a report",
-		edits: []mutant.Edit{{"		h.refund.add(n, h.heard.running, h.heard.drawnBy())\n",
+		edits: []mutant.Edit{{"		h.refund.add(n, h.heard.running, h.drawnBy())\n",
 			"	h.Pool.Add(n)\n	h.base += n\n	h.account.Granted += n\n"}},
 		model: &model{holders: 1, limit: perMicro(1, 2, 1), moves: canRefund}},
 	{name: "no clip",

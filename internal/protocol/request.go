@@ -6,9 +6,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Never is a time that is never reached, so it needs no timer.
-const Never = clock.Instant(1<<63 - 1)
-
 // Patience says how long a request is willing to wait.
 type Patience int8
 

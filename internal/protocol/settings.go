@@ -65,6 +65,9 @@ func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 	}
 }
 
+// ttl returns the T in force.
+func (s *settings) ttl() time.Duration { return s.heard.ttl }
+
 // large reports whether the Target in force is longer than the configured one, as in a large fleet.
 func (s *settings) large() bool { return s.target > s.config.Target }
 

@@ -147,6 +147,13 @@ func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	}
 }
 
+// lower charges window k, by a reply that arrived at now and named left tokens, with the process's part of the
+// other tokens, which were spent at the time used, in microseconds.
+func (s *share) lower(now clock.Instant, k int, p part, used, left int64) {
+	w := s.window(now, k, p)
+	w.charge(used, p.burst(p.limits[k])-p.of(left)-w.sum)
+}
+
 // take takes up to n tokens, or none if the share has fewer than least.
 func (s *share) take(now clock.Instant, p part, least, n int64) int64 {
 	for k := range p.limits {
@@ -171,112 +178,25 @@ func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	return s.empty(now, k, p).Add(p.cost(l, n))
 }
 
-// Unheard decides for a key that has had no reply and has no Client, while the key's node is away
-// (docs/protocol.md section 8.14). The zero Unheard has a full share.
-type Unheard struct {
-	share
-	debt int64 // admitted so far
-}
-
-// decides reports whether an Unheard can decide on the request a; otherwise a Client must. active is the
-// weight of all processes on the node; 0 if the node has sent no reply.
-func (t *Terms) decides(active int64, a Ask) bool {
-	return a.Patience != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
-		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && a.Most(t.Most()) <= t.Most()
-}
-
-// Denies reports whether an Unheard denies every request, as of a StartEmpty bucket, which may be empty.
-func (t *Terms) Denies(active int64) bool {
-	return active == 0 || t.Policy.Fallback == lease.FallbackDeny ||
-		SwitchOf(t.Proposed.Limits) == SwitchBlocked ||
-		t.Proposed.StartEmpty && t.Policy.Fallback == lease.FallbackLocalShare
-}
-
-// Most returns the most tokens that the bucket can have at once.
-func (t *Terms) Most() int64 { return mostOf(t.Proposed.Limits, t.Policy.Headroom) }
-
-// part returns the part of a process with the terms t; active is the weight of all processes on the node.
-func (t *Terms) part(active int64) part {
-	weight := weightOf(t.Policy)
-	return part{t.Proposed.Limits, weight, max(active, weight), t.Policy.Headroom}
-}
-
-// take takes up to n tokens, or none if the share has fewer than least.
-func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64) int64 {
-	if now >= u.FullAt(t, active) {
-		*u = Unheard{}
-	}
-	p := t.part(active)
-	if t.Policy.Fallback == lease.FallbackAllowAll {
-		for k := range p.limits {
-			u.charge(now, k, p, n)
-		}
-	} else {
-		n = u.share.take(now, p, least, n)
-	}
-	u.debt += min(n, lease.WaitingMax-u.debt)
-	return n
-}
-
-// owed returns the admitted tokens, dated by the cells of the longest window. Tokens that the window no
-// longer counts are dated one window length ago.
-func (u *Unheard) owed(now clock.Instant, limits []lease.Limit, d dating) (l lates) {
+// owed returns the debt for n tokens that s has admitted, dated by the cells of the longest window. Tokens that
+// the window no longer counts are dated one window length ago.
+func (s *share) owed(now clock.Instant, limits []lease.Limit, n int64, d dating) (l lates) {
 	longest := -1
 	for k := range limits {
 		if limits[k].Windowed() && (longest < 0 || limits[k].Per > limits[longest].Per) {
 			longest = k
 		}
 	}
-	if longest < 0 || u.windows == nil || u.windows[longest] == nil {
-		l.add(u.debt, int64(now), d)
+	if longest < 0 || s.windows == nil || s.windows[longest] == nil {
+		l.add(n, int64(now), d)
 		return l
 	}
-	w := u.window(now, longest, part{limits: limits})
-	l.add(u.debt-w.sum, int64(now.Add(-limits[longest].Per)), d)
+	w := s.window(now, longest, part{limits: limits})
+	l.add(n-w.sum, int64(now.Add(-limits[longest].Per)), d)
 	for j := w.first; j < w.first+windowSlots; j++ {
 		l.add(*w.slot(j), min(int64(now), (j+1)*w.Cell*1000), d)
 	}
 	return l
-}
-
-// FullAt returns when the share is full again and u may be forgotten.
-func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
-	p := t.part(active)
-	for k, l := range p.limits {
-		switch {
-		case u.emptyAt[k] != 0:
-			at = max(at, u.emptyAt[k].Add(p.cost(l, p.burst(l))))
-		case l.Windowed() && u.windows != nil:
-			w := u.window(0, k, p)
-			at = max(at, clock.Instant(w.dropAt(w.sum)*1000))
-		}
-	}
-	return at
-}
-
-// Outlook returns the Outlook of a request for n tokens that u admitted, or denied for a lack of tokens.
-// callTimeout is the retry time for a request that the share can never serve.
-func (u *Unheard) Outlook(
-	now clock.Instant, n int64, t *Terms, active int64, callTimeout time.Duration,
-) Outlook {
-	o := Outlook{
-		Remaining: exact.MaxUnits, RetryAfter: fallbackPause,
-		ResetAfter: max(0, u.FullAt(t, active).Sub(now)),
-	}
-	p := t.part(active)
-	for k, l := range p.limits {
-		has := u.has(now, k, p)
-		if has < o.Remaining {
-			o.Limit, o.Remaining = l, has
-		}
-		switch {
-		case n > p.burst(l) || t.Denies(active):
-			o.RetryAfter = max(o.RetryAfter, callTimeout)
-		case has < n:
-			o.RetryAfter = max(o.RetryAfter, u.at(now, k, p, n).Sub(now))
-		}
-	}
-	return o
 }
 
 // fallbackPause is the least time between two checks of the local share for requests in line.

@@ -188,7 +188,7 @@ func (s *sizer) owes() bool {
 // reviewSpent postpones the report of a spent lease while requests arrive, because requests cause calls.
 func (s *sizer) reviewSpent(now clock.Instant) {
 	if s.owes() && !s.holder.owes() && now >= s.reviewAt && s.seenAtReview != s.demand.seen {
-		s.seenAtReview, s.reviewAt = s.demand.seen, now.Add(s.heard.ttl/2)
+		s.seenAtReview, s.reviewAt = s.demand.seen, now.Add(s.ttl()/2)
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *sizer) reviewSpent(now clock.Instant) {
 // costs more than an unused token, so the check comes just before the bucket forgets the lease.
 func (s *sizer) reviewIn() time.Duration {
 	if s.large() {
-		return s.heard.ttl / 4 * 3
+		return s.ttl() / 4 * 3
 	}
 	return s.target
 }
