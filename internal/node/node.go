@@ -41,7 +41,7 @@ func Patience(callTimeout time.Duration) time.Duration { return callTimeout - ca
 type Node[D any] struct {
 	breaker *protocol.Breaker
 	timeout time.Duration // CallTimeout
-	latency protocol.Latency
+	latency latency
 	lately  [5]time.Duration // the latest round trips; reached counts all round trips
 	reached int
 
@@ -69,7 +69,7 @@ func (n *Node[D]) Init(breaker *protocol.Breaker, callTimeout time.Duration) {
 }
 
 // RTT returns the 99th percentile of the round trips; 0 before the first one.
-func (n *Node[D]) RTT() time.Duration { return n.latency.Quantile() }
+func (n *Node[D]) RTT() time.Duration { return n.latency.p99 }
 
 // Shortest returns the shortest of the last five round trips; 0 if there were fewer. A long distance makes
 // all round trips long, a lack of CPU only some.
@@ -151,9 +151,54 @@ func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Dur
 	return batch, stranded, again
 }
 
-// Reached records a round trip that took d and ended at now.
+// Reached records a round trip that took d, ended at now and brought an answer.
 func (n *Node[D]) Reached(now clock.Instant, d time.Duration) {
-	n.latency.Add(now, d)
+	n.latency.add(now, d)
 	n.lately[n.reached%len(n.lately)] = d
 	n.reached++
+}
+
+const (
+	// latencySamples is how many samples are kept; the second largest of them is the 99th percentile. From
+	// latencyFew samples on, a single largest sample counts as a stall.
+	latencySamples, latencyFew = 128, 16
+	// latencySpan is how long a sample counts: older samples say nothing about the present network.
+	latencySpan = 3 * time.Second
+)
+
+// latency estimates the 99th percentile of the latest round trips, for Client.Tick and Build. The latest
+// latencyFew samples always count, however old. The zero latency has no samples.
+type latency struct {
+	samples [latencySamples]struct {
+		took time.Duration
+		at   clock.Instant
+	}
+	n      int
+	p99    time.Duration
+	looked clock.Instant // when p99 was last computed
+}
+
+// add adds a round trip of length d that ended at now.
+func (l *latency) add(now clock.Instant, d time.Duration) {
+	s := &l.samples[l.n%latencySamples]
+	s.took, s.at = d, now
+	l.n++
+	// Compute p99 at once after a rise, otherwise at every eighth sample or after latencySpan/8.
+	if l.n%8 != 1 && d <= l.p99 && now.Sub(l.looked) < latencySpan/8 {
+		return
+	}
+	l.looked = now
+	var first, second time.Duration // the two largest samples
+	have := 0
+	for ; have < min(l.n, latencySamples); have++ {
+		s := &l.samples[(l.n-1-have)%latencySamples]
+		if have >= latencyFew && now.Sub(s.at) > latencySpan {
+			break
+		}
+		first, second = max(first, s.took), max(second, min(first, s.took))
+	}
+	// Use the second largest sample, so that one stall changes nothing; use the largest of few samples.
+	if l.p99 = first; have >= latencyFew {
+		l.p99 = second
+	}
 }

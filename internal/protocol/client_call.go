@@ -190,11 +190,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 	c.observe(now, 0)
 	c.Holder.giveUp()
 	c.fallback.forgive(now)
-	c.settings.weight = weightOf(c.settings.policy)
-	a := ask{
-		Config: c.settings.proposal(), Weight: c.settings.weight, Headroom: c.settings.policy.Headroom,
-		Server: c.settings.host.Breaker().Server(now),
-	}
+	a := c.settings.ask(now)
 	if !n.closing {
 		a.Want, a.Need, a.Waiting = c.sizer.size(c.Holder.Pool.Held(), n, need)
 		if wanted := n.waiting > 0 || n.refused > 0 || c.low; !wanted && c.sizer.reports(now) {

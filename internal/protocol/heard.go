@@ -159,6 +159,27 @@ func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 	return p
 }
 
+// pace is the demand of a key at rest: the two means of type demand, but in requests per second, because a
+// lease saves one call per request. A process may have a million keys at rest, so the means are float32.
+type pace struct{ fast, slow float32 }
+
+// after returns p advanced by the time since, at whose end 0 or 1 requests came.
+func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
+	dt := max(since, 0).Seconds()
+	mean := func(old float32, halfLife float64) float32 {
+		w := weigh(dt, halfLife)
+		return float32(float64((1-w)*float64(old)) + float64((1-w)*requests)/float64(halfLife*math.Log2E))
+	}
+	return pace{mean(p.fast, target.Seconds()/2), mean(p.slow, target.Seconds()*4)}
+}
+
+// weigh returns the weight of a sample over dt seconds: about 1 - 2^(-dt/halfLife) for a short dt. The
+// simulator needs results that are equal to the last bit on every machine, so float64(x*y) rounds each
+// product: some processors would fuse a product with the following sum.
+func weigh(dt, halfLife float64) float64 {
+	return dt / (dt + float64(halfLife*math.Log2E))
+}
+
 // slowBelow is the fewest expected requests per lease: a key with fewer gets no lease.
 const slowBelow = 2
 

@@ -81,6 +81,15 @@ func (s *settings) proposal() lease.Config {
 	return p
 }
 
+// ask returns the demands of a call that proposes this process's configuration, without any tokens.
+func (s *settings) ask(now clock.Instant) ask {
+	s.weight = weightOf(s.policy)
+	return ask{
+		Config: s.proposal(), Weight: s.weight, Headroom: s.policy.Headroom,
+		Server: s.host.Breaker().Server(now),
+	}
+}
+
 // outdated reports whether the bucket is known to have been reset or reconfigured since the last reply.
 func (s *settings) outdated() bool { return s.change != unchanged }
 

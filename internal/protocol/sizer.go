@@ -287,3 +287,35 @@ type needs struct {
 	refused int64 // tokens of the largest request refused without queueing since the last call
 	closing bool  // give everything back
 }
+
+// demand estimates attempts per second (8.1). The fast mean (half-life Target/2) follows a rise at once, and
+// the slow one (4*Target) keeps a pause between two bursts from looking like the end of the load.
+type demand struct {
+	fast, slow float64 // attempts per second
+	seen       int64   // attempts counted so far
+	at         clock.Instant
+}
+
+// observe adds the total number of attempts up to now. A sample of no time is merged into the next one.
+func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration) {
+	dt := now.Sub(d.at).Seconds()
+	if dt <= 0 {
+		return
+	}
+	rate := float64(max(0, attempts-d.seen)) / dt
+	d.fast += float64(weigh(dt, target.Seconds()/2) * (rate - d.fast))
+	d.slow += float64(weigh(dt, target.Seconds()*4) * (rate - d.slow))
+	d.seen = attempts
+	d.at = now
+}
+
+// rate returns the demand d of docs/protocol.md section 8.1.
+func (d *demand) rate() float64 { return max(d.fast, d.slow) }
+
+// expected returns a number of attempts within span that a Poisson process of the present rate exceeds about
+// once in a thousand times: the mean plus three standard deviations.
+func (d *demand) expected(span time.Duration) float64 {
+	return spread(float64(d.rate() * span.Seconds()))
+}
+
+func spread(mean float64) float64 { return mean + float64(3*math.Sqrt(mean)) }
