@@ -44,7 +44,6 @@ func (b *Bucket) clip() {
 	}
 }
 
-// install makes b a new bucket.
 func (b *Bucket) install(clock int64, c lease.Config) {
 	ttl := exact.Micros(c.TTL)
 	*b = Bucket{

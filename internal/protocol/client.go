@@ -26,7 +26,7 @@ type Client struct {
 	fallback fallback // 8.14
 	Line     line     // 9
 
-	stage   stage
+	stage   ClientState // StateActive, StateLeaving or StateClosed
 	low     bool        // a take has reported low since the last call
 	tookLow atomic.Bool // a take has reported low since the last Tick
 
@@ -36,15 +36,6 @@ type Client struct {
 	usedSeen int64         // number of attempts when restAt was set
 	restAt   clock.Instant // when the unused key may go to rest; 0 while the key is in use
 }
-
-// stage says whether a Client serves, leaves or is closed.
-type stage int8
-
-const (
-	serving stage = iota
-	leaving       // the Client gives everything back
-	closed
-)
 
 // ClientConfig is the configuration of a Client. Policy and Proposed must be valid.
 type ClientConfig struct {
@@ -127,19 +118,19 @@ func (c *Client) BucketChanged(limits []lease.Limit) {
 
 // Leave gives everything back and ends waiting requests with VerdictClosed. A later Tick or Fail closes c.
 func (c *Client) Leave() {
-	c.stage = leaving
+	c.stage = StateLeaving
 	c.Line.settleAll(Decision{Verdict: VerdictClosed})
 	c.settings.host.Wake(true)
 }
 
 // Close ends c and its waiting requests at once. The bucket counts the holding until its lease expires.
 func (c *Client) Close() {
-	if c.stage == closed {
+	if c.Closed() {
 		return
 	}
 	c.Denials.denyOne(0)
 	c.Line.settleAll(Decision{Verdict: VerdictClosed})
-	c.stage = closed
+	c.stage = StateClosed
 	c.Holder.giveUp()
 	c.Holder.burn()
 	c.Holder.burnUnused()
@@ -147,7 +138,7 @@ func (c *Client) Close() {
 }
 
 // Closed reports whether Close was called, or Leave has completed.
-func (c *Client) Closed() bool { return c.stage == closed }
+func (c *Client) Closed() bool { return c.stage == StateClosed }
 
 // TTL returns the T in force.
 func (c *Client) TTL() time.Duration { return c.settings.ttl() }
@@ -188,10 +179,8 @@ const (
 // State returns c's state at now.
 func (c *Client) State(now clock.Instant) ClientState {
 	switch {
-	case c.stage == closed:
-		return StateClosed
-	case c.stage == leaving:
-		return StateLeaving
+	case c.stage >= StateLeaving:
+		return c.stage
 	case c.Failures.Degraded():
 		return StateDegraded
 	case !c.Holder.heard.replied:

@@ -34,10 +34,10 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	if c.tookLow.Swap(false) {
 		c.low = true
 	}
-	if c.stage == leaving && c.Idle() {
+	if c.stage == StateLeaving && c.Idle() {
 		c.Close()
 	}
-	if c.stage == closed {
+	if c.Closed() {
 		return Due{At: Never, Use: Unused}
 	}
 	n := c.needs(rtt)
@@ -72,7 +72,7 @@ func (c *Client) use(now clock.Instant, d *Due) {
 }
 
 // Forgettable reports whether c may be forgotten, which loses a denial at most.
-func (c *Client) Forgettable() bool { return c.stage != closed && c.Line.head == nil && c.Idle() }
+func (c *Client) Forgettable() bool { return !c.Closed() && c.Line.head == nil && c.Idle() }
 
 // Idle reports whether no call is under way or open, and nothing is held or owed.
 func (c *Client) Idle() bool {
@@ -90,7 +90,7 @@ func (c *Client) needs(rtt time.Duration) needs {
 	return needs{
 		waiting: max(0, lacking-c.Holder.Pool.Held()),
 		refused: refused,
-		closing: c.stage == leaving || c.resets > 0 && !c.HasEnded(c.returnFrom),
+		closing: c.stage == StateLeaving || c.resets > 0 && !c.HasEnded(c.returnFrom),
 	}
 }
 
@@ -269,12 +269,12 @@ func (c *Client) Fail(now clock.Instant, err error) {
 	}
 	if stale {
 		c.Holder.rename(c.settings.host.NewID())
-		if !c.Failures.Degraded() && c.stage != leaving {
+		if !c.Failures.Degraded() && c.stage != StateLeaving {
 			return // waiting requests are served under the new id
 		}
 	}
 	c.serveWithout(now)
-	if c.stage == leaving {
+	if c.stage == StateLeaving {
 		c.Close()
 	}
 }

@@ -90,7 +90,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 			return Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: n}
 		}
 	}
-	if at := c.earliest(now, c.Line.lackingInLine+n); at > deadline {
+	if at := c.earliest(now, c.Line.lackingInLine+n-c.Holder.here()); c.bounded(now) && at > deadline {
 		return Decision{Verdict: VerdictTooLate, EarliestAt: at}
 	}
 	return Decision{}
@@ -164,23 +164,16 @@ func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 	return c.Holder.heard.Outlook(now, missing, c.Holder.Pool.Held(), false).RetryAfter
 }
 
-// earliest returns a time before which a request in line cannot have its tokens (9.8). ahead is the number of
-// tokens that the requests in line up to this one lack. earliest returns 0 if no such time is known.
-func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
-	if !c.bounded(now) {
-		return 0
-	}
-	return c.earliestFor(now, ahead-c.Holder.here())
-}
-
 // bounded reports whether the last reply gives a lower bound for when tokens can arrive.
 func (c *Client) bounded(now clock.Instant) bool {
 	h := &c.Holder.heard
 	return h.at != 0 && !c.Failures.Degraded() && !c.Outdated() && c.resets == 0 && now < h.at.Add(h.ttl)
 }
 
-// earliestFor is earliest for ahead tokens more than this process holds; bounded must be true.
-func (c *Client) earliestFor(now clock.Instant, ahead int64) clock.Instant {
+// earliest returns a time before which a request in line cannot have its tokens (9.8); bounded must be true.
+// ahead is the number of tokens that the requests in line up to this one lack beyond those that this process
+// holds.
+func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	if ahead <= 0 {
 		return 0
 	}
@@ -223,7 +216,7 @@ func (c *Client) turnAway(now clock.Instant) {
 	ahead := -c.Holder.here()
 	capacity, denies, bounded := c.Capacity(), now < c.Denials.until, c.bounded(now)
 	admitsAll := denies && c.settings.admitsAll()
-	last := c.earliestFor(now, c.Line.lackingInLine+ahead)
+	last := c.earliest(now, c.Line.lackingInLine+ahead)
 	for w := c.Line.head; w != nil; {
 		next := w.next
 		switch {
@@ -236,7 +229,7 @@ func (c *Client) turnAway(now clock.Instant) {
 			if !bounded || last <= w.Deadline || w.lacks() == 0 {
 				break
 			}
-			if at := c.earliestFor(now, ahead); at > w.Deadline {
+			if at := c.earliest(now, ahead); at > w.Deadline {
 				ahead += c.Holder.here() - w.lacks()
 				c.Line.settle(w, Decision{Verdict: VerdictTooLate, EarliestAt: at})
 				ahead -= c.Holder.here() // here() now includes the tokens that w had collected
@@ -349,7 +342,7 @@ func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 //
 // A closed Client returns false, and the tokens stay counted as admitted.
 func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool {
-	if c.stage == closed {
+	if c.Closed() {
 		return false
 	}
 	c.Holder.sendBack(n-pooled, d)

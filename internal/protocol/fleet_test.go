@@ -344,7 +344,7 @@ func (f *fleet) user(n *node) {
 		for len(n.reserved) > 0 && f.rnd.IntN(4) > 0 {
 			f.giveBack(n, f.rnd.IntN(len(n.reserved)))
 		}
-	case f.faults.PutBack && !n.isOpen && n.Pool.Held() == 0 && n.pending() == 0 && f.rnd.IntN(4) == 0:
+	case f.faults.PutBack && !n.isOpen && n.here() == 0 && f.rnd.IntN(4) == 0:
 		f.rest(n)
 	case f.faults.Refund && n.spent > 0:
 		back := 1 + f.rnd.Int64N(n.spent)

@@ -36,21 +36,15 @@ type Memory struct {
 	of   uint16
 }
 
-// age returns an upper bound on the time since the bucket executed the last call. An added fifteenth covers a
-// clock that is slow by a sixteenth; see leaseSpan.
-func (m *Memory) age(now clock.Instant) time.Duration {
-	d := max(0, now.Sub(m.executed))
-	return d + d/15
-}
-
 func (m *Memory) expired(now clock.Instant) bool { return now >= m.executed.Add(m.expiry) }
 
 // prove writes the known facts about the bucket to r, unless the bucket may have expired by now.
 func (m *Memory) prove(now clock.Instant, r *lease.Request) {
 	if m.epoch > 0 && !m.expired(now) {
-		r.Epoch, r.Counter = m.epoch, m.counter
-		r.LeaseMax, r.HeardAt, r.HeardAge = m.leaseMax, m.serverTime, m.age(now)
-		r.HeardExpiry = m.expiry
+		r.Epoch, r.Counter, r.LeaseMax = m.epoch, m.counter, m.leaseMax
+		// An added fifteenth covers a clock that is slow by a sixteenth; see leaseSpan.
+		age := max(0, now.Sub(m.executed))
+		r.HeardAt, r.HeardAge, r.HeardExpiry = m.serverTime, age+age/15, m.expiry
 	}
 }
 

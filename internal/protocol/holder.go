@@ -206,7 +206,6 @@ func (h *holder) Expire(now clock.Instant) {
 // Never is a time that is never reached, so it needs no timer.
 const Never = clock.Instant(1<<63 - 1)
 
-// endsAt returns Deadline if tokens are held, otherwise Never.
 func (h *holder) endsAt() clock.Instant {
 	if h.Pool.Held() == 0 {
 		return Never
@@ -221,7 +220,6 @@ func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *holder) IsOpen() bool { return h.isOpen }
 
-// notAdmitted subtracts n tokens from Account.Admitted.
 func (h *holder) notAdmitted(n int64) {
 	h.counted(h.Pool.Held()) // first count pool tokens as admitted; granted tokens are counted already
 	h.account.Admitted -= n
@@ -326,17 +324,14 @@ func (h *holder) BurnLate() int64 {
 	return n
 }
 
-// pending returns how many tokens are on their way back to the bucket or wait for the next call.
-func (h *holder) pending() int64 {
-	n := h.refund.sum() + h.unused.sum()
+// here returns how many tokens this process holds, including tokens on their way back to the bucket.
+func (h *holder) here() int64 {
+	n := h.Pool.Held() + h.refund.sum() + h.unused.sum()
 	if h.isOpen {
 		n += h.open.Returned + Reported(h.open.Late, lease.LateRefund) + Reported(h.open.Late, lease.LateUnused)
 	}
 	return n
 }
-
-// here returns how many tokens this process holds, including tokens on their way back.
-func (h *holder) here() int64 { return h.Pool.Held() + h.pending() }
 
 // Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A refunded token
 // stays in Admitted and counts in Refunded too. A token drawn for a request that was not admitted counts as

@@ -123,7 +123,7 @@ func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 	}
 	rtt := max(t.RTT, rttUnknown)
 	return float64(max(p.fast, p.slow))*(c.Target+rtt).Seconds() < slowBelow ||
-		single || crampedBy(t.Policy, c, rtt)
+		single || cramped(t.Policy, c, rtt)
 }
 
 // Draw makes d the draw of the request d.For, which Asked answers with ByDraw. No other draw may begin until

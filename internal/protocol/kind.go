@@ -81,7 +81,6 @@ func (sp *spec) startsEmpty() bool { return sp.TimeToFull() == exact.MaxTime }
 // same reports whether sp and old are the same limit: equal in kind, rate, length, period, burst and unit.
 func (sp *spec) same(old *spec) bool { return sp.limit.Per == old.limit.Per && sp.Scale == old.Scale }
 
-// tallies returns a new tally for each limit of c.
 func tallies(c *lease.Config) []tally {
 	all := make([]tally, len(c.Limits))
 	for k, l := range c.Limits {

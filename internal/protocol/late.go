@@ -18,7 +18,6 @@ type lates []late
 // late is a number of tokens that were drawn or used between the times first and last.
 type late struct{ tokens, first, last int64 }
 
-// sum returns the number of all tokens.
 func (l lates) sum() (n int64) {
 	for _, e := range l {
 		n += e.tokens
@@ -110,7 +109,6 @@ func (l *lates) join(d dating) {
 	}
 }
 
-// merge merges entry i and the next entry.
 func (l *lates) merge(i int) {
 	(*l)[i] = (*l)[i].with((*l)[i+1])
 	*l = slices.Delete(*l, i+1, i+2)

@@ -82,8 +82,8 @@ func ceilingOf(
 	return max(burst/divisor, longer), divisor
 }
 
-// crampedBy reports what settings.cramped does, for any policy and configuration.
-func crampedBy(p *lease.Policy, c *lease.Config, rtt time.Duration) bool {
+// cramped reports whether the burst of a limit is too small for its rate and the round trip (8.6).
+func cramped(p *lease.Policy, c *lease.Config, rtt time.Duration) bool {
 	for _, l := range c.Limits {
 		if float64(grantable(l, p.Headroom)+c.Overcommit) < 4*l.Rate()*rtt.Seconds() {
 			return true

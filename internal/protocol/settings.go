@@ -40,7 +40,6 @@ const (
 	overtaken        // outdated, and a call was open whose reply may be outdated too
 )
 
-// adopt puts another configuration into force.
 func (s *settings) adopt(in lease.Config) {
 	s.config, s.target = in, in.Target
 	s.heard.limits = in.Limits
@@ -121,10 +120,6 @@ func (s *settings) perTarget() float64 {
 	return max(n, 1)
 }
 
-// cramped reports whether the burst of a limit is too small for its rate and the round trip (8.6).
-func (s *settings) cramped() bool { return crampedBy(s.policy, &s.config, s.rtt) }
-
-// next returns a random number.
 func (s *settings) next() uint64 { return splitmix(&s.random) }
 
 // Host is the user of a Client. A Client calls its Host within its own methods: a Host must not call back.

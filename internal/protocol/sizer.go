@@ -39,7 +39,7 @@ func (s *sizer) lacked() int64 { return s.missed + s.holder.Pool.Missed() }
 // need of the next Target if that is more. A grant of fewer than need tokens would serve no waiting request.
 func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int64) {
 	asked := n.waiting + n.refused
-	if n.refused > 0 && s.cramped() {
+	if n.refused > 0 && cramped(s.policy, &s.config, s.rtt) {
 		// Ask for as many tokens as were refused: nothing is leased ahead, and refused requests may retry.
 		asked = max(asked, min(s.lacked()-s.missedAtAsk, s.ceiling()))
 	}
@@ -134,7 +134,7 @@ func (s *sizer) portion() int64 {
 // slow reports whether tokens leased ahead would mostly stay unused (8.6). A lease of one token saves no
 // call, and the bucket does not refill the spent token before the next call.
 func (s *sizer) slow() bool {
-	return s.cramped() || s.ceiling() < 2 ||
+	return cramped(s.policy, &s.config, s.rtt) || s.ceiling() < 2 ||
 		s.heard.replied && s.demand.rate()*(s.target+s.rtt).Seconds() < slowBelow
 }
 
