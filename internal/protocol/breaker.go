@@ -69,9 +69,6 @@ func (b *Breaker) Away() bool { return b.state.Load() == nodeAway }
 
 // Holds reports whether Admit would refuse a call now. A node that has just recovered takes few calls.
 func (b *Breaker) Holds(now clock.Instant) bool {
-	if b.well() {
-		return false
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.admitsLocked(now)

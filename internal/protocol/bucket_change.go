@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
@@ -226,8 +225,11 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 	// Scale the share to the new rate; otherwise holders would reach a raised rate only after seconds.
 	b.fair.share = float64(b.fair.share * float64(b.fastest()/rate))
 	usedUp := !newer && !was.bare() || c.StartEmpty || b.now < b.frozen
+	if was.bare() {
+		was.limits = nil
+	}
 	m := b.at()
-	for k, old := range inherit(&was, b) {
+	for k, old := range inherit(was.limits, b.limits) {
 		if l := b.limits[k]; old != nil {
 			l.follow(old, l.about().same(old.about()))
 		} else {
@@ -238,30 +240,6 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 	if b.now >= b.frozen { // during a freeze keep setAt, as nothing is drawn
 		b.setAt = b.now
 	}
-}
-
-// inherit returns, for each limit of b, the limit of old whose state it continues (6.10); nil for none. If
-// position alone decided, inserting a limit in front would give every limit its neighbour's level.
-func inherit(old, b *Bucket) []tally {
-	from := make([]tally, len(b.limits))
-	if old.bare() {
-		return from
-	}
-	left := slices.Clone(old.limits)
-	for _, fits := range []func(o, l *spec) bool{
-		func(o, l *spec) bool { return l.same(o) },
-		func(o, l *spec) bool { return l.limit.Per == o.limit.Per },
-		func(o, l *spec) bool { return true },
-	} {
-		for k, l := range b.limits {
-			i := slices.IndexFunc(left, func(o tally) bool { return l.continues(o) && fits(o.about(), l.about()) })
-			if from[k] == nil && i >= 0 {
-				from[k] = left[i]
-				left = slices.Delete(left, i, i+1)
-			}
-		}
-	}
-	return from
 }
 
 // inForce returns the configuration that replies name: a switch takes the place of the limits.

@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"slices"
+
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -91,4 +93,24 @@ func tallies(c *lease.Config) []tally {
 		}
 	}
 	return all
+}
+
+// inherit returns, for each of limits, the old one whose state it continues (6.10); nil for none. If position
+// alone decided, inserting a limit in front would give every limit its neighbour's level.
+func inherit(old, limits []tally) []tally {
+	from, left := make([]tally, len(limits)), slices.Clone(old)
+	for _, fits := range []func(o, l *spec) bool{
+		func(o, l *spec) bool { return l.same(o) },
+		func(o, l *spec) bool { return l.limit.Per == o.limit.Per },
+		func(o, l *spec) bool { return true },
+	} {
+		for k, l := range limits {
+			i := slices.IndexFunc(left, func(o tally) bool { return l.continues(o) && fits(o.about(), l.about()) })
+			if from[k] == nil && i >= 0 {
+				from[k] = left[i]
+				left = slices.Delete(left, i, i+1)
+			}
+		}
+	}
+	return from
 }

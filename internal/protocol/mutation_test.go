@@ -127,7 +127,7 @@ var mutations = []mutation{
 			moves: canWait | canRefund | canRepeat | lossless}},
 	{name: "limits inherited by position",
 		edits: []mutant.Edit{{"if from[k] == nil && i >= 0 {",
-			"if from[k] == nil && i >= 0 && left[i] == old.limits[min(k, len(old.limits)-1)] {"}},
+			"if from[k] == nil && i >= 0 && left[i] == old[min(k, len(old)-1)] {"}},
 		model: &model{holders: 1, limit: perMicro(1, 58, 1), moves: canWait | lossless,
 			alternative: []lease.Limit{perMicro(1, 1, 1), perMicro(1, 58, 1)}},
 		faults: "SetLimits"},
