@@ -264,7 +264,7 @@ type Outlook struct {
 	Limit      lease.Limit   // the limit with the smallest part of its burst left; for a denial, with the longest wait
 	Remaining  int64         // tokens of Limit in the process and in the bucket, 0 to the burst less headroom
 	RetryAfter time.Duration // until the requested tokens can exist, at least 1 ns
-	ResetAfter time.Duration // until Remaining is the burst, without further draws
+	ResetAfter time.Duration // until Remaining is at its largest, if nothing more is drawn
 }
 
 // Outlook returns the Outlook at now of a request for n tokens by a process that held held tokens.
@@ -300,7 +300,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 	return o
 }
 
-// until returns how long after the reply level k has n tokens, without further draws. A sliding window
+// until returns how long after the reply level k has n tokens, if nothing more is drawn. A sliding window
 // regains one token or more when its oldest cell is dropped, perhaps all tokens.
 func (h *Heard) until(k int, n int64) time.Duration {
 	l, missing := h.limits[k], n-h.levels[k]

@@ -145,8 +145,8 @@ func targetOf(c *lease.Config, n, fills float64) float64 {
 	return max(float64(exact.Micros(c.Target)), math.Floor(longer))
 }
 
-// pauseOf returns how long each of n holders should wait after a short grant, in microseconds (7.8). The
-// pause ends while the bucket still knows the holder.
+// pauseOf returns how long each of n holders should wait after a short grant, in microseconds (7.8): at
+// most three quarters of the TTL, so that the bucket still knows the holder afterwards.
 func pauseOf(c *lease.Config, n, fills, ttl float64) float64 {
 	pause := min(spacing(c, n), float64(pausePart*fills))
 	pause = max(pause, min(easy(c, n, easyPause), float64(easyPausePart*fills)))

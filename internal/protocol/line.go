@@ -14,7 +14,7 @@ type line struct {
 	lacking       int64 // tokens that all waiting requests lack
 	lackingInLine int64 // tokens that requests in line lack
 	inLine        int   // number of requests in line
-	refused       int64 // size of the largest request since the last call that was denied without queueing
+	refused       int64 // tokens of the largest request denied without queueing since the last call
 }
 
 func (l *line) push(w *Waiter) {

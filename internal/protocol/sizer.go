@@ -284,7 +284,7 @@ func slides(limits []lease.Limit) bool {
 
 type needs struct {
 	waiting int64 // tokens that queued requests lack beyond the holding
-	refused int64 // tokens of the largest request refused without queueing since the last call
+	refused int64 // tokens of the largest request denied without queueing since the last call
 	closing bool  // give everything back
 }
 
