@@ -117,7 +117,8 @@ func (j *Joined) allow(n int64, p protocol.Patience) bool {
 }
 
 // Take takes n tokens of every key or none; see Limiter.Take. The Result is that of the key that binds: after
-// a denial the key with the longest wait, otherwise the key with the smallest fraction left.
+// a denial the key with the longest wait among those that were asked, otherwise the key with the smallest
+// fraction left. A key that is known to deny is asked alone.
 func (j *Joined) Take(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.OneCall)
 	return a.result, a.err
@@ -587,26 +588,28 @@ func (p *part) askFor(r request) (d decision, late bool) {
 	return d, !p.admits(&d) && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
 }
 
-// scarcest returns the key to ask first, as an index in parts: a key that is certain to deny, or else the key
-// that will probably deny for longest; -1 if all keys will probably admit r. A late denial costs other keys
-// refill, because tokens given back are credited less the refill since their take.
+// scarcest returns the key to ask first, as an index in parts: for a caller who learns which key binds a key at
+// rest that denied its last request, as one call says for how long; then a key that is certain to deny; then
+// the key that will probably deny for longest; -1 if all keys will probably admit r. A late denial costs other
+// keys refill, because tokens given back are credited less the refill since their take.
 func (j *Joined) scarcest(r request) (scarcest int) {
 	scarcest = -1
-	longest := time.Duration(0)
+	longest, certain := time.Duration(0), false
 	for i := range j.parts {
 		in, sure := j.parts[i].deniesFor(r)
-		if sure {
+		switch {
+		case sure && r.verb == "" || in == math.MaxInt64 && r.verb != "":
 			return i
-		}
-		if in > longest {
-			scarcest, longest = i, in
+		case !certain && (sure || in > longest):
+			scarcest, longest, certain = i, in, sure
 		}
 	}
 	return scarcest
 }
 
 // deniesFor returns how long p's key will probably deny r: 0 if the key will probably admit r, or if nothing
-// is known. sure means that the key denies r without a call.
+// is known; the longest time for a key at rest that denied its last request. sure means that the key denies r
+// without a call.
 func (p *part) deniesFor(r request) (in time.Duration, sure bool) {
 	n := p.tokens(r.minTokens())
 	e := p.inUse()
@@ -618,7 +621,7 @@ func (p *part) deniesFor(r request) (in time.Duration, sure bool) {
 	case e != nil:
 		return e.deniesFor(n)
 	case p.atRest((*protocol.Key).Denied):
-		return 1, false
+		return math.MaxInt64, false
 	}
 	return 0, false
 }

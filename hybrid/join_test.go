@@ -143,6 +143,31 @@ func TestAJoinSaysWhichKeyBinds(t *testing.T) {
 	})
 }
 
+// A key that has been at rest since its denial is asked first, although another key is sure to deny without a
+// call: the request hears of its wait, not of the other's.
+func TestAJoinAsksTheKeyThatDeniedBeforeItRested(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given a customer whose hour is used up, and a partner's limit that others keep empty,
+		api := t.start(of(hybrid.PerSecond(90).WithBurst(5)))
+		customers := t.start(of(hybrid.PerHour(40)))
+		must(t, customers.AllowN("big", 40) && !customers.Allow("big"), "not used up")
+		ctx, cancel := context.WithCancel(t.Context())
+		others := together(8, func(int) {
+			for api.Wait(ctx, "api") == nil {
+			}
+		})
+		defer others()
+		defer cancel()
+		j := api.Join(api.Key("api"), customers.Key("big"))
+		for range 5 {
+			// when the customer asks seldom for one of each, then it hears of its hour.
+			time.Sleep(3 * ttl)
+			r, err := j.Take(t.Context(), 1)
+			check(t, err == nil && !r.OK && r.Key == "big" && r.RetryAfter > time.Minute, "%+v, %v", r, err)
+		}
+	})
+}
+
 // Unused tokens of the other keys come back although they were on the way for a while: with the same
 // report to the pool, and later by a call.
 func TestADeniedJoinWaitsForAllKeysAtOnce(t *testing.T) {
