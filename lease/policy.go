@@ -96,8 +96,8 @@ type Policy struct {
 	// would hold the whole burst. A default Target grows to as much as 250 ms if more than nine processes
 	// share a key: see CallsPerSecond. An explicit Target is reduced to at most (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
-	// TTL is the time for which a holding is valid without renewal. Tokens held by a process that dies are
-	// lost for a TTL. A TTL of 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a
+	// TTL is the time for which a holding is valid without renewal. Tokens held by a process that dies count
+	// as spent when the TTL has passed. A TTL of 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a
 	// renewal and its retry).
 	TTL time.Duration
 	// MinBatch is the least number of tokens to ask for ahead. With a MinBatch above 1, rarely used keys

@@ -82,14 +82,14 @@ func (l *Limiter) Limit() rate.Limit {
 	switch limit := l.inForce(); limit {
 	case hybrid.Unlimited:
 		return rate.Inf
-	case hybrid.Blocked:
+	case hybrid.Blocked, hybrid.Limit{}: // the zero Limit: no store has answered yet
 		return 0
 	default:
 		return rate.Limit(limit.Rate())
 	}
 }
 
-// Burst returns the burst in force, 0 for hybrid.Blocked. Without an answer of the store Burst returns the
+// Burst returns the burst in force, 0 for hybrid.Blocked, and 2^38 for hybrid.Unlimited. Without an answer of the store Burst returns the
 // last known burst, at first 0.
 func (l *Limiter) Burst() int {
 	limit := l.inForce()
@@ -112,8 +112,9 @@ func (l *Limiter) Tokens() float64 {
 func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 
 // SetLimit changes the rate for the whole fleet and keeps the burst; see hybrid.Limiter.SetLimits. A rate
-// that no bucket can have exactly is rounded. rate.Inf means hybrid.Unlimited, and 0 means hybrid.Blocked.
-// Both have no burst: the next SetLimit restores the burst of the program's own limits. A sliding window or a
+// that no bucket can have exactly is rounded. rate.Inf means hybrid.Unlimited, and 0 means hybrid.Blocked,
+// which denies the tokens that are left too. Neither keeps the burst: the next SetLimit restores the burst of
+// the program's own limits. A sliding window or a
 // calendar, whose tokens are both rate and burst, gets the rate times its length, at least 1.
 //
 // The new limit is stored with the bucket, and wins over the limits of processes that start later, until the
