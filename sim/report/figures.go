@@ -163,20 +163,9 @@ func even(s *scenario.Scenario, name string) bool {
 	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio":
 		return true
 	case "calls_per_s", "round_trips_per_s", "redis_cpu":
-		return !slices.ContainsFunc(workloads(s),
-			func(w *scenario.Workload) bool { return w.Verb == scenario.VerbWait })
+		return !slices.ContainsFunc(s.Workloads(), func(w *scenario.Workload) bool { return w.Verb == scenario.VerbWait })
 	}
 	return false
-}
-
-func workloads(s *scenario.Scenario) []*scenario.Workload {
-	all := []*scenario.Workload{&s.Workload}
-	for i := range s.Groups {
-		if w := s.Groups[i].Workload; w != nil {
-			all = append(all, w)
-		}
-	}
-	return all
 }
 
 // misfortunate reports whether a few events at random times, or of unbounded size, dominate the figures of s.
@@ -188,7 +177,7 @@ func misfortunate(s *scenario.Scenario) bool {
 	}
 	clocks := func(c *scenario.Clock) bool { return c != nil && (heavy(c.Offset.Dist) || heavy(c.Drift.Dist)) }
 	return heavy(s.Network.RoundTrip.Dist) || heavy(s.Redis.ServiceTime.Dist) || clocks(&s.Clock) ||
-		slices.ContainsFunc(workloads(s), wild) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool {
+		slices.ContainsFunc(s.Workloads(), wild) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool {
 		return g.Pauses.Every > 0 || g.Restarts.Every > 0 || heavy(g.Pauses.For.Dist) ||
 			heavy(g.Restarts.For.Dist) || heavy(g.RoundTrip.Dist) || clocks(g.Clock)
 	})
@@ -223,7 +212,7 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	}
 	sum(report.Figures.All(), func(rep int) []Named { return outcomes[rep].Figures.All() })
 	for k, name := range s.Rivals {
-		rival := RivalReport{Name: name, Remote: len(outcomes) > 0 && outcomes[0].Rivals[k].Remote}
+		rival := RivalReport{Name: name, Remote: outcomes[0].Rivals[k].Remote}
 		sum(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() })
 		report.Rivals = append(report.Rivals, rival)
 	}

@@ -70,7 +70,7 @@ func (s *Scenario) lasts() time.Duration {
 	}
 	last := min(s.Warmup, DurationMax) + 1 // the run must not end at the end of the warm-up
 	see := func(at time.Duration) { last = max(last, at) }
-	for _, w := range s.workloads() {
+	for _, w := range s.Workloads() {
 		switch {
 		case w.Kind == Flash:
 			see(w.At)

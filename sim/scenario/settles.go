@@ -126,13 +126,13 @@ func (s Scenario) Stationary() bool {
 
 // steady reports whether the load of s never changes at a given time.
 func (s Scenario) steady() bool {
-	return !slices.ContainsFunc(s.workloads(), func(w *Workload) bool {
+	return !slices.ContainsFunc(s.Workloads(), func(w *Workload) bool {
 		return w.Kind == Diurnal || w.Kind == Flash || w.Kind == Replay
 	})
 }
 
-// workloads returns the workloads of s and of its groups.
-func (s *Scenario) workloads() []*Workload {
+// Workloads returns the workloads of s and of its groups.
+func (s *Scenario) Workloads() []*Workload {
 	all := []*Workload{&s.Workload}
 	for _, g := range s.Groups {
 		if g.Workload != nil {
@@ -144,7 +144,7 @@ func (s *Scenario) workloads() []*Workload {
 
 // line returns the longest time that a request waits in line.
 func (s *Scenario) line() (longest time.Duration) {
-	for _, w := range s.workloads() {
+	for _, w := range s.Workloads() {
 		if w.Verb == VerbWait {
 			longest = max(longest, w.Deadline)
 		}
