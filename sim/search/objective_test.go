@@ -11,7 +11,7 @@ import (
 
 // ofMeans is the front of rows of figures without replications, which are as they are.
 func ofMeans(rows [][]float64) []bool {
-	goals := []objective{{figure: "burnt"}, {figure: "stranded"}, {figure: "calls_per_s"}, {figure: "degraded"}}
+	goals := []string{"burnt", "stranded", "calls_per_s", "degraded"}
 	figures := make([]*sim.Figures, len(rows))
 	for i, row := range rows {
 		if row != nil {

@@ -14,6 +14,27 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
+var (
+	// ErrInfeasible is wrapped by the error of a question whose targets no policy meets. Plan.Miss says more.
+	ErrInfeasible = errors.New("search: no policy meets the targets")
+	// ErrUndecided is wrapped by the error of a question that the longest allowed runs do not answer.
+	ErrUndecided = errors.New("search: undecided, as the longest runs leave open whether the targets hold")
+)
+
+// Question describes a plan to make.
+type Question struct {
+	Scenario sim.Scenario // a valid scenario; the plan compares its policy with the chosen one
+	// Targets must hold at the pessimistic end of each figure's interval; each is an upper or a lower bound.
+	// A nil Targets bounds false_reject_ratio to 0.5 %. The bound of the policy is also a target.
+	Targets []Threshold
+	// OvercommitMax is the largest Policy.Overcommit, by which the promise may be weakened. An OvercommitMax
+	// below the scenario's own overcommit counts as the scenario's own.
+	OvercommitMax int64
+	// MustHold names the Stresses under which the targets must also hold. An empty MustHold demands no
+	// stress.
+	MustHold []string
+}
+
 // round is the length and the number of replications of a phase's runs.
 type round struct {
 	name string
@@ -104,7 +125,7 @@ func (p *planning) screenShorter(ctx context.Context) error {
 }
 
 func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy) error {
-	trials, err := p.simulate(ctx, r.name, p.trials(r, p.q.Scenario.Seed, policies))
+	trials, err := p.simulate(ctx, r.name, p.trials(r, p.q.Scenario.Seed, 1, policies))
 	again := policiesOf(trials)
 	p.seen = append(trials, slices.DeleteFunc(p.seen, func(t *trial) bool {
 		return slices.Contains(again, t.scenario.Policy)
@@ -128,10 +149,7 @@ func (p *planning) confirm(ctx context.Context) error {
 			if err := p.screenShorter(ctx); err != nil {
 				return err
 			}
-			fresh := slices.DeleteFunc(promising(p.seen), func(x lease.Policy) bool {
-				return slices.Contains(policiesOf(p.confirmed), x)
-			})
-			if err := p.try(ctx, 1, fresh...); err != nil {
+			if err := p.try(ctx, 1, promising(p.seen)...); err != nil {
 				return err
 			}
 			continue
@@ -150,14 +168,10 @@ func (p *planning) confirm(ctx context.Context) error {
 	}
 }
 
-// try confirms policies in runs with times the counted time. A longer run of a policy replaces a shorter run.
+// try confirms policies in runs with times the counted time. A longer run of a policy replaces a shorter run; a
+// policy with a run of that length or longer keeps it.
 func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy) error {
-	trials := p.trials(confirmRound, p.plan.ConfirmSeed, policies)
-	for i, t := range trials {
-		if times > 1 {
-			trials[i] = p.trial(confirmRound, p.q.Scenario, t.scenario.Policy, p.plan.ConfirmSeed, times)
-		}
-	}
+	trials := p.trials(confirmRound, p.plan.ConfirmSeed, times, policies)
 	finished, err := p.simulate(ctx, confirmRound.name, trials)
 	for _, t := range finished {
 		i := slices.IndexFunc(p.confirmed, func(o *trial) bool { return o.scenario.Policy == t.scenario.Policy })
@@ -183,8 +197,7 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 		best = ranked(whole, pessimistic)[0]
 		longer := []*trial{best}
 		for _, t := range ranked(whole, expected) {
-			fewer := !best.meets(pessimistic) || t.calls()*(1+alike) < best.calls()
-			if t != best && fewer && t.open() && len(longer) <= openMost {
+			if t != best && t.mayReplace(best) && t.open() && len(longer) <= openMost {
 				longer = append(longer, t)
 			}
 		}
@@ -196,10 +209,7 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 			}
 		}
 		if near && n < nearRounds {
-			policies := slices.DeleteFunc(neighbours(p.q, best), func(x lease.Policy) bool {
-				return slices.Contains(policiesOf(p.confirmed), x)
-			})
-			if err := p.try(ctx, 1, policies...); err != nil {
+			if err := p.try(ctx, 1, neighbours(p.q, best)...); err != nil {
 				return nil, err
 			}
 		}
@@ -219,8 +229,7 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 func (p *planning) cheaper(best *trial) []lease.Policy {
 	known := policiesOf(p.confirmed)
 	left := slices.DeleteFunc(ranked(p.seen, expected), func(t *trial) bool {
-		fewer := !best.meets(pessimistic) || t.calls()*(1+alike) < best.calls()
-		return !fewer || !t.meets(expected) || slices.Contains(known, t.scenario.Policy)
+		return !t.mayReplace(best) || !t.meets(expected) || slices.Contains(known, t.scenario.Policy)
 	})
 	return policiesOf(left[:min(finalists, len(left))])
 }
@@ -280,9 +289,9 @@ func (p *planning) canLengthen(t *trial) bool {
 		p.trial(confirmRound, p.q.Scenario, t.scenario.Policy, 1, 2*t.times).times > t.times
 }
 
-func (p *planning) trials(r round, seed uint64, policies []lease.Policy) (all []*trial) {
+func (p *planning) trials(r round, seed uint64, times int, policies []lease.Policy) (all []*trial) {
 	for _, policy := range policies {
-		all = append(all, p.trial(r, p.q.Scenario, policy, seed, 1))
+		all = append(all, p.trial(r, p.q.Scenario, policy, seed, times))
 	}
 	return all
 }
@@ -364,8 +373,8 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 		return nil, err
 	}
 	for i, t := range trials {
-		if o, recurs := often[all[i].Name]; recurs {
-			all[i].Adds = burden(t, &calm.report.Figures, o.every)
+		if every, recurs := often[all[i].Name]; recurs {
+			all[i].Adds = burden(t, &calm.report.Figures, every)
 		}
 		all[i].Grade = t.graded()
 	}

@@ -142,7 +142,7 @@ func noSweepBeatsAPlan(
 		}
 	}
 	simulated := func(reps int, seed uint64, policies ...lease.Policy) []*trial {
-		trials := tried.trials(confirmRound, seed, policies)
+		trials := tried.trials(confirmRound, seed, 1, policies)
 		for _, x := range trials {
 			if lasts > 0 {
 				x.scenario = q.Scenario

@@ -161,14 +161,18 @@ func shorter(q Question) []lease.Policy {
 
 // tokensLast returns how long the tightest limit takes to give each process n tokens, at most targetMost.
 func tokensLast(s sim.Scenario, n float64) time.Duration {
-	processes, seconds := 0, 0.0
-	for _, g := range s.Groups {
-		processes += g.Count
-	}
+	seconds := 0.0
 	for _, l := range s.Limits {
-		seconds = max(seconds, n*float64(processes)/l.Rate())
+		seconds = max(seconds, n*float64(processesOf(s))/l.Rate())
 	}
 	return time.Duration(min(seconds, targetMost.Seconds()) * float64(time.Second))
+}
+
+func processesOf(s sim.Scenario) (all int) {
+	for _, g := range s.Groups {
+		all += g.Count
+	}
+	return all
 }
 
 // longest returns the longest target to try with s.
@@ -279,23 +283,27 @@ func twoDigits[N ~int64](n N) N {
 // lasting returns s with the duration d, and with the defaults that depend on d. A workload keeps the times
 // that its kind uses. s must have its defaults.
 func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
-	timeless := func(w *sim.Workload) {
+	s.Duration = d
+	return eachLoad(s, func(w *sim.Workload) {
 		if w.Kind != sim.Diurnal {
 			w.Period = 0
 		}
 		if w.Kind != sim.Flash {
 			w.At, w.For = 0, 0
 		}
-	}
-	s.Duration = d
-	timeless(&s.Workload)
+	}).Defaults()
+}
+
+// eachLoad returns a copy of s in which change has changed the shared workload and the workloads of groups.
+func eachLoad(s sim.Scenario, change func(w *sim.Workload)) sim.Scenario {
+	change(&s.Workload)
 	s.Groups = slices.Clone(s.Groups)
 	for i := range s.Groups {
 		if w := s.Groups[i].Workload; w != nil {
 			own := *w
-			timeless(&own)
+			change(&own)
 			s.Groups[i].Workload = &own
 		}
 	}
-	return s.Defaults()
+	return s
 }

@@ -32,6 +32,11 @@ func (t *trial) margin(at end) float64 { return leastMargin(t.targets, t.report,
 // open reports whether longer runs may show that t meets the targets.
 func (t *trial) open() bool { return !t.meets(pessimistic) && (t.unsettled || t.meets(optimistic)) }
 
+// mayReplace reports whether t makes noticeably fewer calls than best, or best misses the targets.
+func (t *trial) mayReplace(best *trial) bool {
+	return !best.meets(pessimistic) || t.calls()*(1+alike) < best.calls()
+}
+
 // decided reports whether a run of half the length agreed, or the scenario has only one length.
 func (t *trial) decided() bool { return !t.scenario.Stationary() || t.shorter != nil && !t.shaky() }
 

@@ -45,16 +45,10 @@ const (
 	stressRestart = 100 * time.Millisecond
 )
 
-// often has the assumed time between two faults of a kind. A plan divides the tokens that a fault costs by
-// the tokens admitted between two faults.
-var often = map[string]struct {
-	every time.Duration
-	words string
-}{
-	StressOutage:     {24 * time.Hour, "once a day"},
-	StressFailover:   {time.Hour, "once an hour"},
-	StressCrash:      {time.Hour, "once an hour"},
-	StressLostBucket: {time.Hour, "once an hour"},
+// often has the assumed time between two faults of a kind, which descriptions state in words. A plan divides
+// the tokens that a fault costs by the tokens admitted between two faults.
+var often = map[string]time.Duration{
+	StressOutage: 24 * time.Hour, StressFailover: time.Hour, StressCrash: time.Hour, StressLostBucket: time.Hour,
 }
 
 // stressed returns a copy of s under a stress, and a description for users. s must have its defaults.
@@ -73,25 +67,23 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 	case StressOutage:
 		f := sim.RedisFault{Kind: sim.FaultOutage, For: min(stressOutage, outageParts*(s.Duration-s.Warmup))}
 		s = lasting(withFault(s, f), s.Duration+f.For)
-		return s, fmt.Sprintf("Redis away for %v, %s", f.For, often[name].words)
+		return s, fmt.Sprintf("Redis away for %v, once a day", f.For)
 	case StressFailover:
 		f := sim.RedisFault{Kind: sim.FaultFailover, For: stressFailover, Lost: stressLost}
-		return withFault(s, f), fmt.Sprintf("a failover of %v that loses %v of writes, %s", f.For, f.Lost,
-			often[name].words)
+		return withFault(s, f), fmt.Sprintf("a failover of %v that loses %v of writes, once an hour", f.For, f.Lost)
 	case StressLostBucket:
-		return withFault(s, sim.RedisFault{Kind: sim.FaultRestartEmpty, For: stressRestart}),
-			"Redis restarts empty, " + often[name].words
+		f := sim.RedisFault{Kind: sim.FaultRestartEmpty, For: stressRestart}
+		return withFault(s, f), "Redis restarts empty, once an hour"
 	case StressCrash:
 		s.Groups = slices.Clone(s.Groups)
 		killed := 0
 		for i := range s.Groups {
 			killed += crash(&s.Groups[i], middle(s))
 		}
-		verb := "crash"
 		if killed == 1 {
-			verb = "crashes"
+			return s, "1 of the processes crashes, once an hour"
 		}
-		return s, fmt.Sprintf("%d of the processes %s, %s", killed, verb, often[name].words)
+		return s, fmt.Sprintf("%d of the processes crash, once an hour", killed)
 	}
 	if load, ok := loads[name]; ok {
 		return s, fmt.Sprintf("a load of %v times the limit", load)
@@ -105,26 +97,12 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 	times := load / s.Load()
 	ok = times > 0
-	scale := func(w *sim.Workload) {
+	harder = eachLoad(s, func(w *sim.Workload) {
 		ok = ok && !slices.Contains([]string{sim.Closed, sim.Adversary, sim.Replay}, w.Kind)
 		multiply(&w.Rate, times)
 		multiply(&w.Load, times)
-	}
-	s.Groups = slices.Clone(s.Groups)
-	shared := false
-	for i := range s.Groups {
-		if g := &s.Groups[i]; g.Workload != nil {
-			w := *g.Workload
-			scale(&w)
-			g.Workload = &w
-		} else {
-			shared = true
-		}
-	}
-	if shared {
-		scale(&s.Workload)
-	}
-	return s, ok && s.Validate() == nil
+	})
+	return harder, ok && harder.Validate() == nil
 }
 
 func multiply[T ~float64](x *T, times float64) { *x *= T(times) }
@@ -132,13 +110,12 @@ func multiply[T ~float64](x *T, times float64) { *x *= T(times) }
 // grown returns s with times as many processes under the same load.
 func grown(s sim.Scenario, times float64) sim.Scenario {
 	// In a closed loop, each process has clients of its own. All processes share any other load.
-	fewer := func(w *sim.Workload) {
+	s = eachLoad(s, func(w *sim.Workload) {
 		if w.Kind == sim.Closed {
 			w.Clients = max(1, int(math.Round(float64(w.Clients)/times)))
 		}
-	}
+	})
 	more := func(n int) int { return int(math.Ceil(times * float64(n))) }
-	s.Groups = slices.Clone(s.Groups)
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		g.Count = more(g.Count)
@@ -146,21 +123,8 @@ func grown(s sim.Scenario, times float64) sim.Scenario {
 		for j := range g.Scale {
 			g.Scale[j].Count = more(g.Scale[j].Count)
 		}
-		if g.Workload != nil {
-			w := *g.Workload
-			fewer(&w)
-			g.Workload = &w
-		}
 	}
-	fewer(&s.Workload)
 	return s
-}
-
-func processesOf(s sim.Scenario) (all int) {
-	for _, g := range s.Groups {
-		all += g.Count
-	}
-	return all
 }
 
 func doubled(c sim.Clock) sim.Clock {

@@ -47,7 +47,7 @@ func TestAStressMattersWhereItMustHold(t *testing.T) {
 			x := rising(func(float64) float64 { return 0.001 })(s)
 			switch ms := s.Policy.Target.Milliseconds(); {
 			case ms > 50 && harder(s) == stress: // 20 %, or as many tokens in an hour or a day
-				x.falseRejects, x.faultStock = 0.2, 0.2*max(3600, often[stress].every.Seconds())*1000
+				x.falseRejects, x.faultStock = 0.2, 0.2*max(3600, often[stress].Seconds())*1000
 			case ms > 50 && ms < 1500:
 				x.falseRejects = 0.1
 			}
@@ -129,8 +129,8 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 
 func TestAFaultIsJudgedByHowOftenItComes(t *testing.T) {
 	for i, stress := range Stresses {
-		o, once := often[stress]
-		if !once {
+		every, recurs := often[stress]
+		if !recurs {
 			continue
 		}
 		// Given 0.4 % that are falsely rejected, and a fault that costs a thousandth of what is admitted from
@@ -138,7 +138,7 @@ func TestAFaultIsJudgedByHowOftenItComes(t *testing.T) {
 		f := func(s sim.Scenario) truth {
 			x := rising(func(float64) float64 { return 0.004 })(s)
 			if harder(s) == stress {
-				x.falseRejects, x.faultStock = 0.3, o.every.Seconds()
+				x.falseRejects, x.faultStock = 0.3, every.Seconds()
 			}
 			return x
 		}

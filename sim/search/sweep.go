@@ -149,8 +149,7 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 		size = min(size*len(a.Values), pointsMax+1) // min keeps the product from wrapping around
 	}
 	if size > pointsMax {
-		return nil, fmt.Errorf("%w: %s points, must be at most %d",
-			ErrGrid, strings.Join(counts, " x "), pointsMax)
+		return nil, fmt.Errorf("%w: %s points, must be at most %d", ErrGrid, strings.Join(counts, " x "), pointsMax)
 	}
 	points := make([]*trial, size)
 	for i := range points {

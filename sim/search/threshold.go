@@ -84,8 +84,7 @@ func ParseThreshold(text string) (Threshold, error) {
 	case percent:
 		t.Bound /= 100
 	case report.IsPart(t.Figure) && t.Bound != 0:
-		return Threshold{}, wrong("%s is ambiguous: write %s%% or %s%%",
-			number, number, decimal(t.Bound*100))
+		return Threshold{}, wrong("%s is ambiguous: write %s%% or %s%%", number, number, decimal(t.Bound*100))
 	}
 	return t, nil
 }

@@ -21,41 +21,37 @@ func Comparison(r Result) Document {
 
 // rivals returns the table that compares the algorithms.
 func (r Result) rivals(d *Document) {
-	f := &r.Report.Figures
-	own := sim.RivalReport{
-		Name: Own, Remote: true, Admitted: f.Admitted, AdmittedVsCentral: f.AdmittedVsCentral,
-		BoundExceededBy:  f.BoundExceededBy,
-		FalseRejectRatio: f.FalseRejectRatio, RoundTripsPerS: f.RoundTripsPerS, Jain: f.Jain,
-		WorstShare: f.WorstShare,
-		FaultStock: f.FaultStock, RedisCPU: f.RedisCPU, WaitMsP99: f.WaitMsP99,
+	own := sim.RivalReport{Name: Own, Remote: true}
+	for _, f := range own.All() {
+		*f.Figure = search.FigureOf(&r.Report.Figures, f.Name)
 	}
 	all := append([]sim.RivalReport{own}, r.Report.Rivals...)
-	faults := slices.ContainsFunc(all, func(a sim.RivalReport) bool { return a.FaultStock.Mean > 0 })
-	keys := []string{"admitted_vs_central", search.BoundFigure, "false_reject_ratio"}
-	if faults {
-		keys = append(keys, "fault_stock")
+	keys := []string{"admitted_vs_central", search.BoundFigure, "false_reject_ratio", "wait_ms_p99",
+		"round_trips_per_s", "redis_cpu", "jain", "worst_share"}
+	if slices.ContainsFunc(all, func(a sim.RivalReport) bool { return a.FaultStock.Mean > 0 }) {
+		keys = slices.Insert(keys, 3, "fault_stock")
 	}
-	keys = append(keys, "wait_ms_p99", "round_trips_per_s", "redis_cpu", "jain", "worst_share")
 	table := func(write func(string, sim.Figure) string) Table {
 		t := Table{Columns: []string{"algorithm"}}
 		for i, key := range keys {
 			t.Columns = append(t.Columns, either(i < len(keys)-3, ">", "?>")+column(key))
 		}
-		for _, a := range all {
-			wait, busy := write("wait_ms_p99", a.WaitMsP99), write("redis_cpu", a.RedisCPU)
-			if a.Admitted.Mean == 0 {
-				wait = "none"
+		for i := range all {
+			a, cells := &all[i], []string{all[i].Name}
+			for _, key := range keys {
+				f, wait := search.FigureOf(a, key), key == "wait_ms_p99"
+				text := write(key, f)
+				switch {
+				case key == search.BoundFigure:
+					text = Number(f.Worst)
+				case !a.Remote && (wait || key == "redis_cpu"):
+					text = "-"
+				case wait && a.Admitted.Mean == 0:
+					text = "none"
+				}
+				cells = append(cells, text)
 			}
-			if !a.Remote {
-				wait, busy = "-", "-"
-			}
-			cells := []string{a.Name, write("admitted_vs_central", a.AdmittedVsCentral),
-				Number(a.BoundExceededBy.Worst), write("false_reject_ratio", a.FalseRejectRatio)}
-			if faults {
-				cells = append(cells, write("fault_stock", a.FaultStock))
-			}
-			t.Add(append(cells, wait, write("round_trips_per_s", a.RoundTripsPerS), busy,
-				write("jain", a.Jain), write("worst_share", a.WorstShare))...)
+			t.Add(cells...)
 		}
 		return t
 	}
@@ -80,14 +76,14 @@ func (r Result) subject() (text string) {
 			"lease call's time. A request without an answer in time is denied. "
 	}
 	if some(func(a sim.RivalReport) bool { return search.Saturated(a.RedisCPU) }) {
-		text += "If Redis is busy all the time, requests wait in line for longer than their timeout. A " +
-			"small pool " +
+		text += "If Redis is busy all the time, requests wait in line for longer than their timeout. A small pool " +
 			"of connections would turn them away earlier, and Redis would answer as many as it can. "
 	}
-	if r.someLoad(func(w *sim.Workload) bool { return w.Verb == sim.VerbWait }) {
+	loads := r.Scenario.Workloads()
+	if slices.ContainsFunc(loads, func(w *sim.Workload) bool { return w.Verb == sim.VerbWait }) {
 		text += "Requests wait only for tokens of leases: the rivals answer at once. "
 	}
-	if r.someLoad((*sim.Workload).Reserves) {
+	if slices.ContainsFunc(loads, (*sim.Workload).Reserves) {
 		text += "The rivals decide by the reserved tokens and never learn the cost: their figures leave " +
 			"out tokens that are used beyond the reservation or given back. "
 	}
@@ -95,11 +91,4 @@ func (r Result) subject() (text string) {
 		text += "Those without a wait (-) are spared network and faults: their figures are the best case. "
 	}
 	return text
-}
-
-// someLoad reports whether the condition holds for the shared workload or the workload of a group.
-func (r Result) someLoad(holds func(*sim.Workload) bool) bool {
-	return holds(&r.Scenario.Workload) || slices.ContainsFunc(r.Scenario.Groups, func(g sim.Group) bool {
-		return g.Workload != nil && holds(g.Workload)
-	})
 }

@@ -94,8 +94,7 @@ func (v planView) chosen(d *Document) {
 
 	stress := Table{Columns: []string{"stress"}}
 	for _, x := range v.Targets {
-		stress.Columns = append(stress.Columns,
-			either(x.Figure == search.BoundFigure, "?>", ">")+column(x.Figure))
+		stress.Columns = append(stress.Columns, either(x.Figure == search.BoundFigure, "?>", ">")+column(x.Figure))
 	}
 	stress.Columns = append(stress.Columns, ">"+column("calls_per_s"), "")
 	notes, added := []string{"The chosen policy on the same seeds, under stress."}, []string{}
@@ -114,8 +113,7 @@ func (v planView) chosen(d *Document) {
 		}
 	}
 	if len(added) > 0 {
-		notes[0] += " Recurring faults add to false_reject_ratio: " + strings.Join(added,
-			", ") + "."
+		notes[0] += " Recurring faults add to false_reject_ratio: " + strings.Join(added, ", ") + "."
 	}
 	if len(stress.Rows) > 0 {
 		d.tabulate("Under stress", stress, notes...)

@@ -112,8 +112,7 @@ func (v planView) excess(d *Document) {
 	if x := over(&worst.Figures); x > 0 {
 		by = append(by, fmt.Sprintf("%s under stress (%s)", Number(x), worst.Description))
 	}
-	target := slices.ContainsFunc(v.Targets,
-		func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
+	target := slices.ContainsFunc(v.Targets, func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
 	if len(by) > 0 && !target {
 		d.say(Bad, "It may exceed the bound, which is not a target here because policy.fallback is not "+
 			"deny: in the worst window by %s.", strings.Join(by, ", and by "))

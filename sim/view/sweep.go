@@ -73,13 +73,10 @@ func (v sweepView) whyInvalid() (notes []string) {
 	return notes
 }
 
-// targetPath is the path of the field whose value may differ from the target in force.
-const targetPath = "policy.target"
-
 // inForce returns the position and the name of the column for the target in force. ok is true if a target in
 // force differs from its given target or between points.
 func (v sweepView) inForce() (offset int, name string, ok bool) {
-	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
+	k := v.targetAxis()
 	for i := range v.Points {
 		p := &v.Points[i]
 		ok = ok || k < 0 && p.TargetInForce != v.Points[0].TargetInForce || k >= 0 && v.otherThanGiven(p)
@@ -90,9 +87,14 @@ func (v sweepView) inForce() (offset int, name string, ok bool) {
 	return k + 1, "in force", ok
 }
 
+// targetAxis returns the number of the axis whose value may differ from the target in force, or -1.
+func (v sweepView) targetAxis() int {
+	return slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == "policy.target" })
+}
+
 // otherThanGiven reports whether the target in force of a point differs from its given target.
 func (v sweepView) otherThanGiven(p *search.Point) bool {
-	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
+	k := v.targetAxis()
 	if k < 0 || p.TargetInForce == "" {
 		return false
 	}
@@ -185,12 +187,10 @@ func (v sweepView) judge(d *Document) {
 		d.say(Neutral, "Interrupted: %d of %s did not run.", left, Count(len(v.Points), "point"))
 	}
 	if v.Invalid > 0 {
-		d.say(Neutral, "%d of %s cannot run; the reasons are below the "+
-			"table.", v.Invalid, Count(len(v.Points), "point"))
+		d.say(Neutral, "%d of %s cannot run; the reasons are below the table.", v.Invalid, Count(len(v.Points), "point"))
 	}
 	if slices.ContainsFunc(v.Points, func(p search.Point) bool { return p.Saturated }) {
-		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard is always busy, and "+
-			"calls wait.")
+		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard is always busy, and calls wait.")
 	}
 	other := 0
 	for i := range v.Points {

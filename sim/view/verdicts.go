@@ -36,9 +36,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	enough := s.Enough()
 	if rep.Unsettled > 0 {
 		d.say(Bad, "This fleet does not settle: in %d of %s its start rejected more tokens than buckets and "+
-			"leases can hold, %s. The ratios cover those runs as a "+
-			"whole.", rep.Unsettled, Count(rep.Reps, "replication"),
-			things(Number(float64(s.Stockable())), "token"))
+			"leases can hold, %s. The ratios cover those runs as a whole.", rep.Unsettled,
+			Count(rep.Reps, "replication"), things(Number(float64(s.Stockable())), "token"))
 	}
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
 		d.say(Neutral, "%s s are too short for this fleet to settle%s, so one-time rejects, as at the "+
@@ -82,8 +81,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 func saturation(d *Document, f *sim.Figures) {
 	if search.Saturated(f.RedisCPU) {
 		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. Use "+
-			"more shards (redis.shards), a larger burst or a longer target.",
-			Percent(f.RedisCPU.Worst))
+			"more shards (redis.shards), a larger burst or a longer target.", Percent(f.RedisCPU.Worst))
 	}
 }
 
@@ -97,8 +95,7 @@ func excuses(s sim.Scenario) (reasons []string) {
 	excuse(s.Policy.Fallback != lease.FallbackDeny, "the fallback admits while Redis does not answer")
 	excuse(s.Policy.ColdStart == lease.ColdStartAllow, "the policy admits before the first reply")
 	for _, f := range s.Redis.Faults {
-		excuse(f.Kind == sim.FaultClockStep && f.By > 0,
-			fmt.Sprintf("the clock of Redis steps forward by %v", f.By))
+		excuse(f.Kind == sim.FaultClockStep && f.By > 0, fmt.Sprintf("the clock of Redis steps forward by %v", f.By))
 		excuse(f.Kind == sim.FaultFailover && f.Lost > 0, fmt.Sprintf("a failover loses %v of writes", f.Lost))
 		excuse(f.Kind == sim.FaultRestartEmpty && !s.Policy.StartEmpty,
 			"Redis restarts empty, and new buckets start full")
