@@ -256,13 +256,16 @@ func (c *Central) refill(now int64) {
 	}
 }
 
-// spend takes n tokens of every limit, even if fewer are left.
+// spend takes n tokens of every limit, even if fewer are left, or returns -n.
 func (c *Central) spend(n int64) {
 	for i := range c.rates {
-		if r := &c.rates[i]; r.kind == lease.KindBucket {
-			c.used[i] = c.used[i].Plus(exact.Product(r.unit, uint64(n)))
-		} else {
+		switch r := &c.rates[i]; {
+		case r.kind != lease.KindBucket:
 			c.quotas[i].add(r, c.at, n)
+		case n < 0:
+			c.used[i] = c.used[i].Minus(exact.Product(r.unit, uint64(-n)))
+		default:
+			c.used[i] = c.used[i].Plus(exact.Product(r.unit, uint64(n)))
 		}
 	}
 }
@@ -271,17 +274,7 @@ func (c *Central) spend(n int64) {
 // even if fewer are left, or returns -n, up to the burst. A window returns its oldest tokens first.
 func (c *Central) Settle(now, n int64) {
 	c.refill(now)
-	if n >= 0 {
-		c.spend(n)
-		return
-	}
-	for i := range c.rates {
-		if c.rates[i].kind != lease.KindBucket {
-			c.quotas[i].add(&c.rates[i], c.at, n)
-			continue
-		}
-		c.used[i] = c.used[i].Minus(exact.Product(c.rates[i].unit, uint64(-n)))
-	}
+	c.spend(n)
 }
 
 // draw takes want tokens, or all tokens if fewer are left, or none if fewer than need are left.

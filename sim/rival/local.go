@@ -88,16 +88,19 @@ func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &localBatches{buckets: slices.Repeat([]Central{fresh}, f.Keys), stocks: pairs[int64]{}}
-	l.burst = slices.MinFunc(fresh.rates, func(a, b rate) int { return cmp.Compare(a.burst, b.burst) }).burst
-	if argument == "" {
-		l.batch = defaultBatch(f)
-		return l, nil
-	}
-	if l.batch, err = batchOf(argument); err != nil {
+	batch, err := batchOf(argument, defaultBatch(f))
+	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return &localBatches{
+		batch: batch, burst: leastBurst(fresh.rates), buckets: slices.Repeat([]Central{fresh}, f.Keys),
+		stocks: pairs[int64]{},
+	}, nil
+}
+
+// leastBurst returns the largest request that fits into all limits, in tokens.
+func leastBurst(rates []rate) int64 {
+	return slices.MinFunc(rates, func(a, b rate) int { return cmp.Compare(a.burst, b.burst) }).burst
 }
 
 // defaultBatch returns the number of tokens that the tightest rate adds in 100 ms, divided by the number of
@@ -155,18 +158,21 @@ func newWindowLeases(f Fleet, argument string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &windowLeases{rates: rates, stocks: pairs[stock]{}, burst: never}
-	w.used = make([]inWindow, f.Keys*len(rates))
-	for _, r := range rates {
-		w.burst = min(w.burst, r.burst)
-	}
-	if w.batch, err = batchOf(cmp.Or(argument, "20")); err != nil {
+	batch, err := batchOf(argument, 20)
+	if err != nil {
 		return nil, err
 	}
-	return w, nil
+	return &windowLeases{
+		batch: batch, burst: leastBurst(rates), rates: rates, used: make([]inWindow, f.Keys*len(rates)),
+		stocks: pairs[stock]{},
+	}, nil
 }
 
-func batchOf(argument string) (int64, error) {
+// batchOf returns the batch of an argument, or the standard batch without an argument.
+func batchOf(argument string, standard int64) (int64, error) {
+	if argument == "" {
+		return standard, nil
+	}
 	batch, err := strconv.ParseInt(argument, 10, 64)
 	if err != nil || batch < 1 {
 		return 0, violation.New(ErrArgument, "", argument, "must be a batch of 1 or more tokens")

@@ -3,6 +3,7 @@ package rival
 import (
 	"math/bits"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -16,12 +17,7 @@ type quota struct {
 // pass drops the tokens that have left the window at now. A caller never decreases now.
 func (q *quota) pass(r *rate, now int64) {
 	if r.kind == lease.KindCalendar {
-		at := now - r.origin
-		p := at / r.window
-		if at%r.window < 0 {
-			p--
-		}
-		if p > q.period {
+		if p := exact.FloorDiv(now-r.origin, r.window); p > q.period {
 			q.sum, q.period = 0, p
 		}
 		return

@@ -99,8 +99,7 @@ type entry struct {
 
 // entries lists all algorithms in the order of the documented table.
 var entries = slices.Concat(
-	both("central", "one exact limiter, one call per request; GCRA decides as its token bucket does", "",
-		newCentral),
+	both("central", "one exact limiter, one call per request; GCRA decides as its token bucket does", "", newCentral),
 	both("fixed_window", "a counter per window of Burst/R, with a quota of Burst", "", newFixedWindow),
 	both("sliding_log", "a log of the admissions of the last Burst/R, at most Burst", "", newSlidingLog),
 	both("sliding_cells", "a sliding window of Burst/R over 10 (CELLS) counters, the oldest one weighted",

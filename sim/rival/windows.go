@@ -228,16 +228,14 @@ func (c *counters) hasRoom(local, n int64) bool {
 		}
 	}
 	room := c.quota - sum
-	return n <= room &&
-		!exact.Product(uint64(room-n), c.length).Less(exact.Product(uint64(oldest), c.length-into))
+	return n <= room && !exact.Product(uint64(room-n), c.length).Less(exact.Product(uint64(oldest), c.length-into))
 }
 
 // add may set next too early, which only costs expire an additional check.
 func (c *counters) add(now, local, n int64) {
 	k, _ := c.cell(local)
 	until := now + c.keep
-	i, found := slices.BinarySearchFunc(c.cells, k,
-		func(x counter, k int64) int { return cmp.Compare(x.cell, k) })
+	i, found := slices.BinarySearchFunc(c.cells, k, func(x counter, k int64) int { return cmp.Compare(x.cell, k) })
 	if found {
 		c.cells[i].n += n
 		c.cells[i].until = until
