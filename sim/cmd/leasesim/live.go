@@ -34,7 +34,7 @@ func liveCommand(p *program) *cobra.Command {
 		case err != nil:
 			return err
 		}
-		return showFleet(c, &r, f.out, err)
+		return f.showFleet(&r, err)
 	}
 	f.cmd.Flags().StringVar(&redis, "redis", "", "host:port or URL of a real Redis (default: an embedded one)")
 	return f.cmd
@@ -64,18 +64,11 @@ func (f *shared) fleet(redis string, compared bool) (r live.Report, o live.Optio
 }
 
 // showFleet writes the report of a real fleet, and returns an error for an exceeded bound, or else early.
-func showFleet(c *cobra.Command, r *live.Report, out string, early error) error {
-	write := r.WriteTable
-	if out == view.FormatJSON {
-		write = r.WriteJSON
-	}
-	if err := write(c.OutOrStdout()); err != nil {
-		return fmt.Errorf("leasesim: %w", err)
-	}
+func (f *shared) showFleet(r *live.Report, early error) error {
 	if excess := r.BoundExceededBy; excess > 0 {
-		return fmt.Errorf("%w by %d", errExceeded, excess)
+		early = fmt.Errorf("%w by %d", errExceeded, excess)
 	}
-	return early
+	return f.finish(r.Document(), nil, early)
 }
 
 // sideBySide is the output of compare --live. The JSON keys of sideBySide are part of the command's

@@ -20,6 +20,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 func TestARedisThatIsNotThereIsStatus1(t *testing.T) {
@@ -31,10 +32,9 @@ func TestARedisThatIsNotThereIsStatus1(t *testing.T) {
 
 func TestAnExceededBoundIsStatus3(t *testing.T) {
 	var out bytes.Buffer
-	c := &cobra.Command{}
-	c.SetOut(&out)
-	err := showFleet(c, &live.Report{BoundExceededBy: 1, Processes: make([]live.Process, 1), DurationMs: 1}, "table",
-		nil)
+	f := &shared{cmd: &cobra.Command{}, out: view.FormatTable}
+	f.cmd.SetOut(&out)
+	err := f.showFleet(&live.Report{BoundExceededBy: 1, Processes: make([]live.Process, 1), DurationMs: 1}, nil)
 	testkit.Check(t, statusOf(err) == exitExceeded && strings.Contains(out.String(), "THE BOUND IS EXCEEDED by 1 token"),
 		"%v\n%s", err, &out)
 }

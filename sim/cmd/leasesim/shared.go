@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"regexp"
 	"slices"
 	"sort"
@@ -13,8 +14,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -279,13 +282,7 @@ func quoted(word string) string {
 // tellTraces prints the notes of the traces that s replays, and counts requests after the end of the run.
 func tellTraces(out io.Writer, s sim.Scenario) {
 	s = s.Defaults()
-	loads := []*sim.Workload{&s.Workload}
-	for _, g := range s.Groups {
-		if g.Workload != nil {
-			loads = append(loads, g.Workload)
-		}
-	}
-	for _, w := range loads {
+	for _, w := range s.Workloads() {
 		if w.Trace == nil {
 			continue
 		}
@@ -299,4 +296,71 @@ func tellTraces(out io.Writer, s sim.Scenario) {
 			fmt.Fprintf(out, "leasesim: %s: %s\n", w.File, note)
 		}
 	}
+}
+
+// phases shows the progress of each phase on a terminal. Without a terminal phases returns a nil show. Calls
+// of show must not overlap. The caller calls clear before it prints anything else.
+func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
+	line, clear := statusLine(w)
+	if line == nil {
+		return nil, clear
+	}
+	var current string
+	var shown time.Time
+	return func(phase string, done, of int) {
+		if now := time.Now(); phase != current || now.Sub(shown) >= 100*time.Millisecond {
+			current, shown = phase, now
+			line(fmt.Sprintf("%s %d %%", phase, 100*done/max(of, 1)))
+		}
+	}, clear
+}
+
+// statusLine returns a show that rewrites one line on a terminal, or a nil show without a terminal.
+func statusLine(w io.Writer) (show func(string), clear func()) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil, func() {}
+	}
+	return func(s string) { fmt.Fprintf(f, "\r\033[K%s", s) }, func() { fmt.Fprint(f, "\r\033[K") }
+}
+
+// measure sets the fields of s that --calibrate measures, except fields in sets. measure prints the measured
+// values on standard error, and returns them as assignments for --set. The lease calls use the limits and
+// policy of s.
+func measure(cmd *cobra.Command, redis string, sets []string, s *sim.Scenario) (measured []string, err error) {
+	found, r, err := live.Calibrate(cmd.Context(), redis, *s)
+	if cmd.Context().Err() != nil {
+		return nil, fmt.Errorf("leasesim: --calibrate: %w", sim.ErrInterrupted)
+	}
+	if err != nil {
+		return nil, err
+	}
+	service := "does not say how long its scripts take"
+	if r.ServiceTimeNs > 0 {
+		service = "ran a script for " + view.Shortly(time.Duration(r.ServiceTimeNs))
+	}
+	out := cmd.ErrOrStderr()
+	fmt.Fprintf(out, "leasesim: Redis at %s, %d lease calls: a round trip took %s, one in a hundred %s or more; the "+
+		"server %s\n", r.Redis, r.RoundTrips, view.Shortly(time.Duration(r.RoundTripNs.P50)),
+		view.Shortly(time.Duration(r.RoundTripNs.P99)), service)
+	for _, x := range []struct {
+		section, field string
+		into           *sim.DurationDist
+		value          sim.DurationDist
+	}{
+		{"network", "round_trip", &s.Network.RoundTrip, found.Network.RoundTrip},
+		{"redis", "service_time", &s.Redis.ServiceTime, found.Redis.ServiceTime},
+	} {
+		path := x.section + "." + x.field
+		if *x.into == x.value || slices.ContainsFunc(sets, func(set string) bool {
+			return strings.HasPrefix(set, x.section+"=") || strings.HasPrefix(set, path+"=")
+		}) {
+			continue
+		}
+		*x.into = x.value
+		text, _ := x.value.MarshalText() // MarshalText never fails here
+		measured = append(measured, path+"="+string(text))
+		fmt.Fprintf(out, "leasesim: this run uses %s=%s\n", path, text)
+	}
+	return measured, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // scenario is the shipped one with some fields set.
@@ -189,11 +190,11 @@ func TestAnEmbeddedRedisThatIsTooSlowIsNamed(t *testing.T) {
 		named bool
 	}{{embedded, 60 * time.Millisecond, true}, {embedded, 5 * time.Millisecond, false},
 		{"localhost:6379", 60 * time.Millisecond, false}} {
-		var b strings.Builder
 		r := Report{Redis: c.redis, TargetMs: 62.5, TTLMs: 720_000, RoundTripNs: Quantiles{P50: int64(c.trip)},
 			Processes: make([]Process, 1), DurationMs: 1}
-		testkit.NoErr(t, r.WriteTable(&b))
-		testkit.Check(t, strings.Contains(b.String(), "TOO SLOW") == c.named, "%+v:\n%s", c, b.String())
-		testkit.Check(t, strings.Contains(b.String(), "leases of target 62.5ms, TTL 12m0s\n"), "%s", b.String())
+		d := r.Document()
+		slow := func(v view.Verdict) bool { return strings.Contains(v.Text, "TOO SLOW") }
+		testkit.Check(t, slices.ContainsFunc(d.Verdicts, slow) == c.named, "%+v: %+v", c, d.Verdicts)
+		testkit.Check(t, strings.Contains(d.Subtitle, "leases of target 62.5ms, TTL 12m0s\n"), "%s", d.Subtitle)
 	}
 }

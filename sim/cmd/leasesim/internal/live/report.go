@@ -1,14 +1,19 @@
 package live
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/report"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // Report holds the results of a run. The JSON keys of Report are part of the command's interface.
@@ -114,9 +119,146 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process, 
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// WriteJSON writes the report as one object.
-func (r Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+// Document shows the report: the run, the verdicts, and the figures. The document's JSON is the report.
+func (r Report) Document() view.Document {
+	t := view.Table{Columns: strings.Split(">process,>admitted,>share,>offered,>round trips,", ",")}
+	for i, p := range r.Processes {
+		t.Add(strconv.Itoa(i), number(p.Admitted), part(float64(p.Admitted)/float64(max(r.Admitted, 1))),
+			number(p.Offered), number(p.RoundTrips), p.Fate)
+	}
+	return view.Document{
+		Title: "Redis " + r.Redis,
+		Subtitle: fmt.Sprintf("limit %s overcommit %d, leases of target %s, TTL %s\nload %s, %s, %.4g s", r.Limit,
+			r.Overcommit, ofMs(r.TargetMs), ofMs(r.TTLMs), r.Shape, view.Count(len(r.Processes), "process"),
+			float64(r.DurationMs)/1000),
+		Verdicts: r.verdicts(),
+		Sections: []view.Section{{Title: "Figures", Table: r.figures()}, {Title: "Processes", Table: &t}},
+		Data:     r,
+	}
+}
+
+// embeddedSlow is the median time of a call to an overloaded embedded Redis, which interprets the script anew
+// for each call, in some milliseconds.
+const embeddedSlow = 20 * time.Millisecond
+
+// verdicts lists the results that the run proves, and the reasons why it does not prove more.
+func (r Report) verdicts() (all []view.Verdict) {
+	say := func(mood view.Mood, text string) { all = append(all, view.Verdict{Mood: mood, Text: text}) }
+	if excess := r.BoundExceededBy; excess > 0 {
+		say(view.Bad, "THE BOUND IS EXCEEDED by "+view.Count(excess, "token")+".")
+	} else {
+		say(view.Good, "The bound holds in every window of all processes.")
+	}
+	if c := r.Central; c != nil {
+		say(view.Neutral, fmt.Sprintf("The fleet admitted %s of the requests that a central %s without a network "+
+			"would have admitted.", part(c.Part), c.Limiter))
+	}
+	if r.Overloaded {
+		say(view.Bad, "THIS MACHINE IS OVERLOADED: the processes got too little CPU time. That lowers the "+
+			"admissions, and does not affect the bound.")
+	}
+	if r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow) {
+		say(view.Bad, "THE EMBEDDED REDIS IS TOO SLOW for this number of calls, or this machine has other work: "+
+			"the fleet admits less. Use fewer processes, a longer policy.target, or a real Redis with --redis.")
+	}
+	return all
+}
+
+// figures returns the table of the figures.
+func (r Report) figures() *view.Table {
+	t := &view.Table{Columns: []string{"figure", ">value", "what it is"}}
+	t.Add("offered", number(r.Offered), "requests")
+	t.Add("admitted", number(r.Admitted), part(r.AdmittedOfEntitlement)+" of "+r.entitled)
+	if c := r.Central; c != nil {
+		t.Add("central limiter", number(c.Admitted), "admitted of the same requests, by a "+c.Limiter)
+	}
+	w, verdict := r.WorstWindow, "the bound holds"
+	if r.BoundExceededBy > 0 {
+		verdict = fmt.Sprintf("EXCEEDED by %d", r.BoundExceededBy)
+	}
+	t.Add("worst window", number(w.Admitted), fmt.Sprintf("admitted in %s, %s allowed: %s",
+		ofMs(w.DurationMs), number(int64(w.Bound)), verdict))
+	perSecond := float64(r.RoundTrips) / float64(len(r.Processes)) / (float64(r.DurationMs) / 1000)
+	t.Add("round trips", number(r.RoundTrips), tenths(perSecond)+" a second and process")
+	for _, took := range []struct {
+		name string
+		of   Quantiles
+	}{{"round trip time", r.RoundTripNs}, {"decision time", r.DecisionNs}, {"requests late by", r.LagNs}} {
+		t.Add(took.name, view.Shortly(time.Duration(took.of.P50)),
+			"p50; p99 "+view.Shortly(time.Duration(took.of.P99)))
+	}
+	t.Add("Jain's index", view.Number(math.Round(r.Jain*1e4)/1e4),
+		"of the processes that ran all the time; 1 is fair")
+	return t
+}
+
+func number(n int64) string { return view.Number(float64(n)) }
+
+func tenths(x float64) string { return view.Number(math.Round(10*x) / 10) }
+
+func part(x float64) string { return view.Percent(math.Round(1e4*x) / 1e4) }
+
+func ofMs(ms float64) string { return view.Shortly(time.Duration(ms * float64(time.Millisecond))) }
+
+// decisions, roundTrips and lags are the kinds of durations that latencies counts.
+const (
+	decisions = iota
+	roundTrips
+	lags // delays of requests
+	kinds
+)
+
+// latencies counts durations within 1 %, up to a minute: of decisions, round trips and delays of requests.
+// Goroutines may share a latencies value.
+type latencies struct {
+	mu sync.Mutex
+	of [kinds]*hdrhistogram.Histogram
+}
+
+const longest = time.Minute
+
+func newLatencies() *latencies {
+	l := &latencies{}
+	for i := range l.of {
+		l.of[i] = hdrhistogram.New(1, int64(longest), 2)
+	}
+	return l
+}
+
+func (l *latencies) observe(kind int, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // the value is in the histogram's range
+}
+
+// snapshots returns the counts that a process sends to its parent at the end, as JSON.
+func (l *latencies) snapshots() (all []*hdrhistogram.Snapshot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.of {
+		all = append(all, h.Export())
+	}
+	return all
+}
+
+// merge adds the counts of another process. A killed process sends no counts.
+func (l *latencies) merge(all []*hdrhistogram.Snapshot) {
+	for i, s := range all {
+		l.of[i].Merge(hdrhistogram.Import(s))
+	}
+}
+
+// Quantiles has quantiles of a duration in nanoseconds, as the caller saw it, or 0 without a sample.
+type Quantiles struct {
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+}
+
+func (l *latencies) quantiles(kind int) Quantiles {
+	return Quantiles{P50: l.of[kind].ValueAtQuantile(50), P99: l.of[kind].ValueAtQuantile(99)}
+}
+
+// isOverloaded reports whether one request in a hundred was late by more than a tenth of a lease.
+func isOverloaded(late Quantiles, target time.Duration) bool {
+	return time.Duration(late.P99) > max(10*time.Millisecond, target/10)
 }
