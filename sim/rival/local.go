@@ -144,7 +144,6 @@ type windowLeases struct {
 	stocks       pairs[stock]
 }
 
-// inWindow counts the tokens of one window.
 type inWindow struct{ window, n int64 }
 
 // stock counts the tokens that a process holds of one key, for the windows of all limits.

@@ -88,7 +88,6 @@ type calls struct{ made int64 }
 
 func (c *calls) RoundTrips() int64 { return c.made }
 
-// entry registers one algorithm under one name.
 type entry struct {
 	name, text string
 	argument   string // the argument's name in the help; "" for an algorithm without one

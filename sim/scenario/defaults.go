@@ -195,7 +195,7 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 	if w.Rate > 0 {
 		return float64(w.Rate)
 	}
-	return w.Load * s.tightest() * float64(s.Keys.Count) / w.tokens()
+	return w.Load * s.LeastRate() * float64(s.Keys.Count) / w.tokens()
 }
 
 // tokens returns the mean number of tokens that a request uses in the end.

@@ -183,11 +183,11 @@ func spends(stock, rate, tokens, cost float64) float64 {
 
 // Load returns the most popular key's demand over its limit: +Inf for an adversary, 0 for a trace.
 func (s Scenario) Load() float64 {
-	return s.hottest() / s.tightest()
+	return s.hottest() / s.LeastRate()
 }
 
-// tightest returns the rate of the limit with the lowest rate, in tokens per second.
-func (s *Scenario) tightest() float64 {
+// LeastRate returns the rate of the limit with the lowest rate, in tokens per second.
+func (s *Scenario) LeastRate() float64 {
 	least := math.Inf(1)
 	for _, l := range s.Limits {
 		least = min(least, l.Rate())

@@ -52,7 +52,6 @@ func askedOf(s sim.Scenario) Asked {
 	return Asked{s.Name, s.Hash(), full.Seed, full.Reps, full.Duration.Seconds(), 0}
 }
 
-// trial is one simulation and its report.
 type trial struct {
 	name     string // name of the trial in errors
 	scenario sim.Scenario

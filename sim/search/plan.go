@@ -303,11 +303,7 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 	p.plan.Stress = stresses
 	counted := t.report.Offered.Mean / (t.scenario.Duration - t.scenario.Warmup).Seconds()
 	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
-	least := math.Inf(1)
-	for _, l := range t.scenario.Limits {
-		least = min(least, l.Rate())
-	}
-	p.plan.Load = counted * t.scenario.TopShare() / least
+	p.plan.Load = counted * t.scenario.TopShare() / t.scenario.LeastRate()
 	p.list(p.confirmed, t)
 	return nil
 }

@@ -190,7 +190,6 @@ func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) leas
 	return p
 }
 
-// withBudget returns p with times its budget of calls.
 func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	config := p.ConfigFor(s.Limits, 0, s.CallTimeout)
 	p.CallsPerSecond = twoDigits(int64(float64(config.CallBudget()) * times))
@@ -256,12 +255,10 @@ func neighbours(q Question, t *trial) []lease.Policy {
 	return near.all
 }
 
-// targetOf returns the target of a trial.
 func targetOf(t *trial) time.Duration {
 	return cmp.Or(t.scenario.Policy.Target, t.scenario.TargetInForce())
 }
 
-// policiesOf returns the policies of trials without repetition.
 func policiesOf(trials []*trial) (all []lease.Policy) {
 	for _, t := range trials {
 		if !slices.Contains(all, t.scenario.Policy) {

@@ -137,7 +137,6 @@ func doubled(c sim.Clock) sim.Clock {
 	return c
 }
 
-// twice doubles the values of a distribution.
 func twice(d sim.Dist) sim.Dist {
 	d.P *= 2
 	if d.Kind != sim.DistPareto { // Pareto's Q is a shape
@@ -146,7 +145,6 @@ func twice(d sim.Dist) sim.Dist {
 	return d
 }
 
-// middle returns the middle of the counted time.
 func middle(s sim.Scenario) time.Duration { return s.Warmup + (s.Duration-s.Warmup)/2 }
 
 // withFault returns s with a fault of Redis in the middle.

@@ -88,7 +88,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes}
 	var valid []*trial
 	for _, t := range trials {
-		p := Point{Values: t.values, ScenarioHash: t.scenario.Hash(), Invalid: whyInvalid(t.scenario)}
+		p := Point{Values: t.values, ScenarioHash: t.scenario.Hash(), Invalid: violation.Line(t.scenario.Validate())}
 		if t.name = r.Label(&p); p.Invalid == "" {
 			p.TargetInForce = t.scenario.Defaults().TargetInForce().String()
 			valid = append(valid, t)
@@ -167,6 +167,3 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	}
 	return points, nil
 }
-
-// whyInvalid returns the reason why s cannot run, in one line, or "" for a valid scenario.
-func whyInvalid(s sim.Scenario) string { return violation.Line(s.Validate()) }

@@ -52,7 +52,6 @@ func (p Points) MarshalJSON() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// add appends a point to the line.
 func (l *Line) add(x, y float64) { l.X, l.Y = append(l.X, x), append(l.Y, y) }
 
 // Grey is the Series of a line with which other lines are compared.

@@ -103,7 +103,6 @@ func answer(a search.Asked, m sim.Machine, data any, text, command string) Docum
 	}
 }
 
-// say adds a verdict.
 func (d *Document) say(mood Mood, format string, args ...any) {
 	d.Verdicts = append(d.Verdicts, Verdict{mood, fmt.Sprintf(format, args...)})
 }
@@ -116,7 +115,6 @@ func (d *Document) both(title string, table func(write func(key string, f sim.Fi
 		Section{Title: title, Shown: InFull, Table: &full, Text: text})
 }
 
-// tabulate adds a section with a table.
 func (d *Document) tabulate(title string, t Table, text ...string) {
 	d.Sections = append(d.Sections, Section{Title: title, Table: &t, Text: text})
 }

@@ -201,7 +201,6 @@ func printable(r rune) rune {
 	return utf8.RuneError
 }
 
-// either returns a if the condition holds, and b otherwise.
 func either[T any](is bool, yes, no T) T {
 	if is {
 		return yes
@@ -222,7 +221,6 @@ const Own = "yuzhi"
 // limits reports whether one central bucket denied any request. Without denials, a run has no rejects.
 func limits(f *sim.Figures) bool { return f.CentralAdmitted.Mean < f.Offered.Mean*(1-1e-6) }
 
-// withAll appends the names of more that names lacks.
 func withAll(names []string, more ...string) []string {
 	names = slices.Clip(names)
 	for _, name := range more {

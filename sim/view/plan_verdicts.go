@@ -12,7 +12,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// judge adds the verdicts of a plan.
 func (v planView) judge(d *Document) {
 	switch v.Verdict {
 	case search.Found:

@@ -3,7 +3,6 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -27,14 +26,10 @@ type Result struct {
 // bound describes the bound that the audit checked.
 func (r Result) bound() string {
 	limits := r.Scenario.Limits
-	windows, buckets := slices.ContainsFunc(limits, lease.Limit.Windowed), false
-	for _, l := range limits {
-		buckets = buckets || !l.Windowed()
-	}
 	switch {
-	case !windows:
+	case !slices.ContainsFunc(limits, lease.Limit.Windowed):
 		return boundText
-	case !buckets:
+	case !slices.ContainsFunc(limits, func(l lease.Limit) bool { return !l.Windowed() }):
 		return windowText
 	}
 	return "a bucket's " + boundText + ", or " + windowText
@@ -127,11 +122,7 @@ func (r Result) offered(s sim.Scenario) string {
 
 // limit returns the rate of the tightest limit, for all keys together.
 func (r Result) limit() float64 {
-	rate := math.Inf(1)
-	for _, l := range r.Scenario.Limits {
-		rate = min(rate, l.Rate())
-	}
-	return rate * float64(max(r.Scenario.Keys.Count, 1))
+	return r.Scenario.LeastRate() * float64(max(r.Scenario.Keys.Count, 1))
 }
 
 // targetFact describes the target, with the target in force if it differs.
@@ -145,7 +136,6 @@ func targetFact(s sim.Scenario) string {
 
 func (r Result) interrupted() bool { return r.Report.Reps < r.Report.RepsAsked }
 
-// subtitle describes the simulation in one line.
 func (r Result) subtitle(s sim.Scenario) string {
 	limits := make([]string, len(s.Limits))
 	for i, l := range s.Limits {

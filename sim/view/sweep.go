@@ -102,10 +102,13 @@ func (v sweepView) otherThanGiven(p *search.Point) bool {
 	return err != nil || given.String() != p.TargetInForce
 }
 
-// table returns a table with a row for each point. table formats figures with write.
 func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes)}
-	t.head(v.axisNames()...)
+	paths := make([]string, len(v.Axes))
+	for k, a := range v.Axes {
+		paths[k] = a.Path
+	}
+	t.head(shortest(paths...)...)
 	offset, inForce, clamped := v.inForce()
 	if clamped {
 		t.Keys++
@@ -138,16 +141,6 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	return t
 }
 
-// axisNames returns the names of the parameters for the head of a table.
-func (v sweepView) axisNames() []string {
-	var paths []string
-	for _, a := range v.Axes {
-		paths = append(paths, a.Path)
-	}
-	return shortest(paths...)
-}
-
-// figures returns the figures of the points that ran.
 func (v sweepView) figures() (all []*sim.Figures) {
 	for i := range v.Points {
 		if f := v.Points[i].Figures; f != nil {
@@ -168,7 +161,6 @@ func (v sweepView) difference(p *search.Point, figure string, write func(string,
 	return either(d.Certain() || d.Mean == 0, text, "("+text+")")
 }
 
-// judge adds the verdicts of a sweep.
 func (v sweepView) judge(d *Document) {
 	exceeded := 0
 	for _, p := range v.Points {

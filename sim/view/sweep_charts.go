@@ -142,7 +142,6 @@ func (v sweepView) admissions() Section {
 	return s
 }
 
-// rivals returns the names of the rivals.
 func (v sweepView) rivals() (names []string) {
 	for i := range v.Points {
 		for k := range v.Points[i].Rivals {

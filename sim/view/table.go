@@ -20,7 +20,6 @@ type Table struct {
 // Add appends a row of cells.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// head appends right-aligned columns with these names.
 func (t *Table) head(names ...string) {
 	for _, name := range names {
 		t.Columns = append(t.Columns, ">"+name)
@@ -93,7 +92,6 @@ func (t *Table) narrow() *Table {
 	return t
 }
 
-// pick returns t with some of its columns.
 func (t *Table) pick(keep func(column int) bool) *Table {
 	some := &Table{Keys: t.Keys}
 	for k, name := range t.Columns {

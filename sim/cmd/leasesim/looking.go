@@ -207,7 +207,6 @@ func topCommand() *cobra.Command {
 	return c
 }
 
-// busiestText returns a table of the busiest keys.
 func busiestText(b redisbucket.Busiest) string {
 	head := view.Count(b.Read, "key")
 	if b.Unreadable > 0 {

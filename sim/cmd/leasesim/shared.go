@@ -162,7 +162,6 @@ func withoutRivals(s *sim.Scenario) error {
 	return nil
 }
 
-// validate checks the flags and parses the thresholds.
 func (f *shared) validate() error {
 	var all faults
 	changed := f.cmd.Flags().Changed

@@ -58,7 +58,6 @@ var statuses = []struct {
 // screen. A server, a file or a key may have put control characters into the text.
 func shownText(text string) string { return safetext.Text(text, 4000, "\n") }
 
-// statusOf returns the exit status of an error.
 func statusOf(err error) int {
 	for _, s := range statuses {
 		if errors.Is(err, s.err) {

@@ -38,7 +38,6 @@ type orders struct {
 	Trace []sim.TraceRequest // the child's share of a recorded load
 }
 
-// config returns the configuration that the child gives to hybrid.New.
 func (o orders) config() hybrid.Config {
 	cfg := o.Options.config()
 	cfg.Logger = slog.New(slog.DiscardHandler) // only the parent reports
@@ -46,7 +45,6 @@ func (o orders) config() hybrid.Config {
 	return cfg
 }
 
-// child is one process of the fleet.
 type child struct {
 	orders
 	file    *stamps.File // records of the requests

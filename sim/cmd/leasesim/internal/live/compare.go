@@ -104,7 +104,6 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 	return rows
 }
 
-// row compares one figure, divided by unit.
 func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 	values := f.Values
 	if len(values) == 0 { // as in a report that was read from a file

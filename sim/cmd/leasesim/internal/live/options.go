@@ -175,7 +175,6 @@ func (o Options) faults() (f faults) {
 	return f
 }
 
-// weights returns Policy.Weight of each process.
 func (o Options) weights() (all []int64) {
 	for _, g := range o.Scenario.Defaults().Groups {
 		all = append(all, slices.Repeat([]int64{g.Weight}, g.Count)...)

@@ -105,7 +105,6 @@ func (p *process) end() error {
 	return p.resume()
 }
 
-// resume lets a stopped process continue.
 func (p *process) resume() error {
 	if cannotStop != "" {
 		return nil

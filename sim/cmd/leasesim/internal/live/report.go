@@ -5,10 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
@@ -164,7 +161,6 @@ func (r Report) verdicts() (all []view.Verdict) {
 	return all
 }
 
-// figures returns the table of the figures.
 func (r Report) figures() *view.Table {
 	t := &view.Table{Columns: []string{"figure", ">value", "what it is"}}
 	t.Add("offered", number(r.Offered), "requests")
@@ -199,66 +195,3 @@ func tenths(x float64) string { return view.Number(math.Round(10*x) / 10) }
 func part(x float64) string { return view.Percent(math.Round(1e4*x) / 1e4) }
 
 func ofMs(ms float64) string { return view.Shortly(time.Duration(ms * float64(time.Millisecond))) }
-
-// decisions, roundTrips and lags are the kinds of durations that latencies counts.
-const (
-	decisions = iota
-	roundTrips
-	lags // delays of requests
-	kinds
-)
-
-// latencies counts durations within 1 %, up to a minute: of decisions, round trips and delays of requests.
-// Goroutines may share a latencies value.
-type latencies struct {
-	mu sync.Mutex
-	of [kinds]*hdrhistogram.Histogram
-}
-
-const longest = time.Minute
-
-func newLatencies() *latencies {
-	l := &latencies{}
-	for i := range l.of {
-		l.of[i] = hdrhistogram.New(1, int64(longest), 2)
-	}
-	return l
-}
-
-func (l *latencies) observe(kind int, took time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // the value is in the histogram's range
-}
-
-// snapshots returns the counts that a process sends to its parent at the end, as JSON.
-func (l *latencies) snapshots() (all []*hdrhistogram.Snapshot) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.of {
-		all = append(all, h.Export())
-	}
-	return all
-}
-
-// merge adds the counts of another process. A killed process sends no counts.
-func (l *latencies) merge(all []*hdrhistogram.Snapshot) {
-	for i, s := range all {
-		l.of[i].Merge(hdrhistogram.Import(s))
-	}
-}
-
-// Quantiles has quantiles of a duration in nanoseconds, as the caller saw it, or 0 without a sample.
-type Quantiles struct {
-	P50 int64 `json:"p50"`
-	P99 int64 `json:"p99"`
-}
-
-func (l *latencies) quantiles(kind int) Quantiles {
-	return Quantiles{P50: l.of[kind].ValueAtQuantile(50), P99: l.of[kind].ValueAtQuantile(99)}
-}
-
-// isOverloaded reports whether one request in a hundred was late by more than a tenth of a lease.
-func isOverloaded(late Quantiles, target time.Duration) bool {
-	return time.Duration(late.P99) > max(10*time.Millisecond, target/10)
-}

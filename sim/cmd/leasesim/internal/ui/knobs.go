@@ -28,7 +28,6 @@ type knob struct {
 
 type choice struct{ Value, Text string }
 
-// section is a group of knobs on the page.
 type section struct {
 	Title string
 	Knobs []knob
@@ -238,7 +237,6 @@ func (s *settings) words(name string) string {
 	return ""
 }
 
-// validate returns every invalid value of s with its knob.
 func (s *settings) validate() []wrong {
 	if len(s.faults) > 0 {
 		return s.faults

@@ -48,7 +48,8 @@ func Serve(ctx context.Context, port int, ready func(url string)) error {
 		return err
 	}
 	_, bound, _ := net.SplitHostPort(listener.Addr().String())
-	s := &server{token: rand.Text(), hosts: []string{"127.0.0.1:" + bound, "localhost:" + bound}}
+	s := &server{token: rand.Text(), hosts: []string{"127.0.0.1:" + bound, "localhost:" + bound},
+		pace: pace{perSecond: paceAtFirst}}
 	h := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	stop := context.AfterFunc(ctx, func() { h.Close() })
@@ -60,7 +61,6 @@ func Serve(ctx context.Context, port int, ready func(url string)) error {
 	return nil
 }
 
-// server answers the requests of a browser.
 type server struct {
 	token string
 	hosts []string // allowed Host headers
@@ -138,30 +138,24 @@ func (s *server) secret(run func(a *answer, r *http.Request) error) http.Handler
 // pace is the measured speed of simulations on this machine.
 type pace struct {
 	mu        sync.Mutex
-	perSecond float64 // requests simulated per second; 0 means unknown
+	perSecond float64 // requests simulated per second
 }
 
 // paceAtFirst is the assumed pace before the first measurement: the pace of a slow machine.
 const paceAtFirst = 2e6
 
-// learn sets the pace from the work and the duration of a simulation.
 func (p *pace) learn(work float64, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.perSecond = work / max(took.Seconds(), 1e-3)
 }
 
-// affords returns the work that fits in the given time.
 func (p *pace) affords(within time.Duration) float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.perSecond == 0 {
-		return paceAtFirst * within.Seconds()
-	}
 	return p.perSecond * within.Seconds()
 }
 
-// needs returns the time that some work takes.
 func (p *pace) needs(work float64) time.Duration {
 	seconds := work / p.affords(time.Second)
 	return time.Duration(min(seconds, 1e9) * float64(time.Second))

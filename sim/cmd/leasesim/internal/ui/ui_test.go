@@ -29,7 +29,9 @@ func serve(t *testing.T) string {
 }
 
 // made is a server without a listener.
-func made() *server { return &server{token: "secret", hosts: []string{"127.0.0.1:7"}} }
+func made() *server {
+	return &server{token: "secret", hosts: []string{"127.0.0.1:7"}, pace: pace{perSecond: paceAtFirst}}
+}
 
 // ask answers a request of the page; headers are pairs.
 func ask(ctx context.Context, s *server, path string, headers ...string) *httptest.ResponseRecorder {
