@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,3 +168,56 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	}
 	return points, nil
 }
+
+// sweepGoals lists the two figures that leases trade against each other: accuracy and calls. Both should be low.
+var sweepGoals = []string{"false_reject_ratio", "calls_per_s"}
+
+// paretoFront marks the rows that no row of the front beats. goals are figures that should be low. A row has the
+// figures of one trial, and all trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats no row. Beating
+// is not transitive: a beaten row may beat the row that beats its winner. Beaten rows therefore do not count.
+func paretoFront(goals []string, rows []*sim.Figures, confidence float64) []bool {
+	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
+	var open []int // rows that are neither on the front nor beaten
+	for i, row := range rows {
+		if row == nil {
+			continue
+		}
+		for _, goal := range goals {
+			of[i] = append(of[i], FigureOf(row, goal))
+		}
+		if !slices.ContainsFunc(of[i], func(f sim.Figure) bool { return math.IsNaN(f.Mean) }) {
+			open = append(open, i)
+		}
+	}
+	beaten := func(i int, by []int) bool {
+		return slices.ContainsFunc(by, func(k int) bool { return beats(of[k], of[i], confidence) })
+	}
+	for len(open) > 0 {
+		stand := slices.DeleteFunc(slices.Clone(open), func(i int) bool { return beaten(i, open) })
+		if len(stand) == 0 { // the open rows beat each other in a circle
+			stand = open
+		}
+		for _, i := range stand {
+			on[i] = true
+		}
+		open = slices.DeleteFunc(slices.Clone(open), func(i int) bool { return on[i] || beaten(i, stand) })
+	}
+	return on
+}
+
+// beats reports whether a is certainly lower than b in one figure and certainly higher in none, by the
+// differences between replications with the same seeds. A row with a NaN neither beats a row nor is beaten.
+func beats(a, b []sim.Figure, confidence float64) bool {
+	better := false
+	for k := range a {
+		d := a[k].Minus(b[k], confidence)
+		if d.Low > 0 {
+			return false
+		}
+		better = better || d.High < 0
+	}
+	return better
+}
+
+// breaks reports whether any replication admitted more tokens than the promise allows.
+func breaks(f *sim.Figures) bool { return f.BoundExceededBy.Worst > 0 }
