@@ -242,7 +242,7 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 		}
 	}
 	for i, f := range all { // a queue at a busy Redis affects all figures
-		if f.Name == "redis_cpu" && slices.Max(values[i]) > busy {
+		if f.Name == "redis_cpu" && slices.Max(values[i]) > Saturated {
 			confidence = 0
 		}
 	}
@@ -258,8 +258,9 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 	}
 }
 
-// busy is the fraction of a core at which Redis begins to fall behind at times.
-const busy = 0.9
+// Saturated is the fraction of busy time at which a shard of Redis begins to fall behind at times. Calls then queue,
+// and their waits show little about the policy.
+const Saturated = 0.9
 
 // fewest is the smallest number of replications for which a figure has an interval. Student's t assumes
 // normal values. With five other values, 95 % intervals contained the mean in 92 % of the cases.

@@ -131,11 +131,17 @@ func (c *Central) Take(now, n int64) bool {
 	switch {
 	case len(c.rates) == 0:
 		panic("rival: Take on a Central that NewCentral did not make")
-	case c.windowed && n < 0:
-		return false
 	case len(c.rates) == 1 && !c.windowed:
 		return c.takeOfOne(now, n)
+	case !c.hasRoom(now, n):
+		return false
 	}
+	c.spend(n)
+	return true
+}
+
+// hasRoom advances the limiter to now and reports whether every limit has room for n tokens.
+func (c *Central) hasRoom(now, n int64) bool {
 	c.refill(now)
 	for i := range c.rates {
 		switch r := &c.rates[i]; {
@@ -144,8 +150,7 @@ func (c *Central) Take(now, n int64) bool {
 			return false
 		}
 	}
-	c.spend(n)
-	return true
+	return n >= 0
 }
 
 // takeOfOne is Take for one token bucket. Every simulated request calls takeOfOne, and the loops over limits
@@ -291,18 +296,11 @@ func (c *Central) draw(now, need, want int64) int64 {
 	return n
 }
 
-// central decides every request with the Central of its key.
-type central struct {
-	calls
-	local   func(p int, now int64) int64
-	window  int64 // microseconds for which the store keeps an unused key: the longest time to full
-	buckets []expiring
-}
-
-// expiring is a bucket whose key in the store expires one window after the last call.
+// expiring is a central limiter whose key in the store expires one window after the last call.
 type expiring struct {
 	Central
-	until int64 // true time of expiry; later callers make a new bucket
+	window int64 // microseconds for which the store keeps an unused key: the longest time to full
+	until  int64 // true time of expiry; later callers make a new bucket
 }
 
 func newCentral(f Fleet, _ string) (Algorithm, error) {
@@ -310,33 +308,28 @@ func newCentral(f Fleet, _ string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &central{local: f.Local, buckets: slices.Repeat([]expiring{{Central: fresh}}, f.Keys)}
+	longest := int64(0)
 	for _, r := range fresh.rates {
-		c.window = max(c.window, r.window)
+		longest = max(longest, r.window)
 	}
-	return c, nil
+	return newWindows(f, 1, func(int) window { return &expiring{Central: fresh, window: longest} }), nil
 }
 
-func (c *central) Decide(now int64, p, key int, n int64) bool {
-	c.made++
-	b, local := &c.buckets[key], c.local(p, now)
+func (b *expiring) expire(now, local int64) {
 	if now >= b.until {
 		b.Central = centralOf(b.rates)
 		b.at = local
 	}
-	b.until = now + c.window
-	return b.Take(local, n)
+	b.until = now + b.window
 }
 
-func (c *central) Clone() Remote {
-	o := *c
-	o.buckets = slices.Clone(c.buckets)
-	for i := range o.buckets {
-		b := &o.buckets[i]
-		b.quotas = slices.Clone(b.quotas)
-		for k := range b.quotas {
-			b.quotas[k].log = slices.Clone(b.quotas[k].log)
-		}
+func (b *expiring) add(_, _, n int64) { b.spend(n) }
+
+func (b *expiring) clone() window {
+	o := *b
+	o.quotas = slices.Clone(b.quotas)
+	for k := range o.quotas {
+		o.quotas[k].log = slices.Clone(o.quotas[k].log)
 	}
 	return &o
 }

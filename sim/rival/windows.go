@@ -13,15 +13,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// windows is an algorithm that counts, for every key and limit, the tokens admitted in a window Burst/R.
+// windows is an algorithm that keeps a window for every key and limit, or one for all limits of a key.
 type windows struct {
 	calls
 	local  func(p int, now int64) int64
-	limits int
+	perKey int
 	all    []window // the windows of every key, limit by limit
 }
 
-// window is the state of one key and limit in the store. now is the true time, and local the caller's clock.
+// window is the state of a key in the store: the tokens admitted in a window Burst/R, or a central limiter. now is
+// the true time, and local the caller's clock.
 type window interface {
 	expire(now, local int64) // drops expired state
 	hasRoom(local, n int64) bool
@@ -29,11 +30,11 @@ type window interface {
 	clone() window
 }
 
-// newWindows makes the windows of all keys; window(i) makes one for limit i.
-func newWindows(f Fleet, window func(limit int) window) *windows {
-	w := &windows{local: f.Local, limits: len(f.Limits)}
-	for i := range f.Keys * w.limits {
-		w.all = append(w.all, window(i%w.limits))
+// newWindows makes the windows of all keys; window(i) makes number i of a key.
+func newWindows(f Fleet, perKey int, window func(i int) window) *windows {
+	w := &windows{local: f.Local, perKey: perKey}
+	for i := range f.Keys * perKey {
+		w.all = append(w.all, window(i%perKey))
 	}
 	return w
 }
@@ -41,7 +42,7 @@ func newWindows(f Fleet, window func(limit int) window) *windows {
 func (w *windows) Decide(now int64, p, key int, n int64) bool {
 	w.made++
 	local := w.local(p, now)
-	all := w.all[key*w.limits:][:w.limits]
+	all := w.all[key*w.perKey:][:w.perKey]
 	ok := true
 	for _, x := range all {
 		x.expire(now, local) // every limit expires, even if another has no room
@@ -80,7 +81,7 @@ func newSlidingLog(f Fleet, _ string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWindows(f, func(i int) window { return &admissions{rate: &rates[i]} }), nil
+	return newWindows(f, len(rates), func(i int) window { return &admissions{rate: &rates[i]} }), nil
 }
 
 func (a *admissions) expire(now, local int64) {
@@ -187,7 +188,7 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 			keep:   ceiling(times(length, big.NewRat(history+1, 1))),
 		})
 	}
-	return newWindows(f, func(i int) window { return &counters{cellRule: &rules[i]} }), nil
+	return newWindows(f, len(rules), func(i int) window { return &counters{cellRule: &rules[i]} }), nil
 }
 
 // cell returns the number of the cell that contains the time at, and the units from the cell's start to at.

@@ -143,11 +143,7 @@ func (r Result) subtitle(s sim.Scenario) string {
 	}
 	var loads []string // each distinct workload of the groups
 	for _, g := range s.Groups {
-		w := &s.Workload
-		if g.Workload != nil {
-			w = g.Workload
-		}
-		if load := loadText(w); !slices.Contains(loads, load) {
+		if load := loadText(cmp.Or(g.Workload, &s.Workload)); !slices.Contains(loads, load) {
 			loads = append(loads, load)
 		}
 	}

@@ -175,7 +175,7 @@ func (r Report) figures() *view.Table {
 	t.Add("worst window", number(w.Admitted), fmt.Sprintf("admitted in %s, %s allowed: %s",
 		ofMs(w.DurationMs), number(int64(w.Bound)), verdict))
 	perSecond := float64(r.RoundTrips) / float64(len(r.Processes)) / (float64(r.DurationMs) / 1000)
-	t.Add("round trips", number(r.RoundTrips), tenths(perSecond)+" a second and process")
+	t.Add("round trips", number(r.RoundTrips), view.Number(math.Round(10*perSecond)/10)+" a second and process")
 	for _, took := range []struct {
 		name string
 		of   Quantiles
@@ -189,8 +189,6 @@ func (r Report) figures() *view.Table {
 }
 
 func number(n int64) string { return view.Number(float64(n)) }
-
-func tenths(x float64) string { return view.Number(math.Round(10*x) / 10) }
 
 func part(x float64) string { return view.Percent(math.Round(1e4*x) / 1e4) }
 
