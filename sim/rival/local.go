@@ -70,38 +70,77 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 	return s.buckets.of(p, key, centralOf(rates)).Take(now, n)
 }
 
-// localBatches leases without a ledger. A process that runs out of tokens draws a batch from the central
-// bucket and spends it at any time; the bucket refills meanwhile. N processes that each hold all but one
-// token of a batch admit Burst + N*(batch-1) at one time.
-//
-// A bucket that has less than a batch grants all its tokens if they suffice for the request, else none.
-type localBatches struct {
+// batches leases without a ledger. A process that runs out of tokens draws a batch from the key's source. A source
+// that has less than a batch grants all its tokens if they suffice for the request, else none.
+type batches struct {
 	calls
 	batch   int64
-	burst   int64 // largest request, in tokens
-	buckets []Central
-	stocks  pairs[int64]
+	burst   int64    // largest request, in tokens
+	sources []source // source of each key
+	stocks  pairs[stock]
 }
 
+// source has the tokens of one key.
+type source interface {
+	// windows returns the current window of each limit. At the end of a window, tokens in stocks become void.
+	windows(now int64) [lease.LimitsMax]int64
+	// draw takes want tokens, or all tokens if fewer are left, or none if fewer than need are left.
+	draw(now, need, want int64) int64
+}
+
+// stock counts the tokens that a process holds of one key, for the windows of all limits.
+type stock struct {
+	windows [lease.LimitsMax]int64
+	n       int64
+}
+
+func newBatches(f Fleet, argument string, batch int64, rates []rate, fresh func() source) (Algorithm, error) {
+	b := &batches{batch: batch, stocks: pairs[stock]{}}
+	b.burst = slices.MinFunc(rates, func(a, b rate) int { return cmp.Compare(a.burst, b.burst) }).burst
+	if argument != "" {
+		var err error
+		if b.batch, err = strconv.ParseInt(argument, 10, 64); err != nil || b.batch < 1 {
+			return nil, violation.New(ErrArgument, "", argument, "must be a batch of 1 or more tokens")
+		}
+	}
+	for range f.Keys {
+		b.sources = append(b.sources, fresh())
+	}
+	return b, nil
+}
+
+func (b *batches) Decide(now int64, p, key int, n int64) bool {
+	from, held := b.sources[key], b.stocks.of(p, key, stock{})
+	if windows := from.windows(now); held.windows != windows {
+		*held = stock{windows: windows}
+	}
+	if n <= 0 || n > b.burst {
+		return n == 0
+	}
+	if held.n < n {
+		b.made++
+		held.n += from.draw(now, n-held.n, b.batch)
+	}
+	if held.n < n {
+		return false
+	}
+	held.n -= n
+	return true
+}
+
+// newLocalBatches returns batches of a central bucket. A process spends its tokens at any time, and the bucket
+// refills meanwhile. N processes that each hold all but one token of a batch admit Burst + N*(batch-1) at one
+// time.
 func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
-	fresh, err := NewCentral(f.Limits)
+	central, err := NewCentral(f.Limits)
 	if err != nil {
 		return nil, err
 	}
-	batch, err := batchOf(argument, defaultBatch(f))
-	if err != nil {
-		return nil, err
-	}
-	return &localBatches{
-		batch: batch, burst: leastBurst(fresh.rates), buckets: slices.Repeat([]Central{fresh}, f.Keys),
-		stocks: pairs[int64]{},
-	}, nil
+	return newBatches(f, argument, defaultBatch(f), central.rates, func() source { own := central; return &own })
 }
 
-// leastBurst returns the largest request that fits into all limits, in tokens.
-func leastBurst(rates []rate) int64 {
-	return slices.MinFunc(rates, func(a, b rate) int { return cmp.Compare(a.burst, b.burst) }).burst
-}
+// windows returns equal windows at all times: stocks of a bucket's tokens never become void.
+func (c *Central) windows(int64) (always [lease.LimitsMax]int64) { return always }
 
 // defaultBatch returns the number of tokens that the tightest rate adds in 100 ms, divided by the number of
 // processes and rounded down, but at least 1.
@@ -117,39 +156,13 @@ func defaultBatch(f Fleet) int64 {
 	return max(batch, 1)
 }
 
-func (l *localBatches) Decide(now int64, p, key int, n int64) bool {
-	stock := l.stocks.of(p, key, 0)
-	if n > l.burst {
-		return false
-	}
-	if *stock < n {
-		l.made++
-		*stock += l.buckets[key].draw(now, n-*stock, l.batch)
-	}
-	if *stock < n {
-		return false
-	}
-	*stock -= n
-	return true
-}
-
-// windowLeases leases batches from one counter per aligned window and limit. Tokens that a process has not
-// spent at the end of a window are void, so no lease outlives its window, and a whole quota may be admitted
-// on each side of a boundary. No process can use the unspent batches of other processes in the same window.
-type windowLeases struct {
-	calls
-	batch, burst int64
-	rates        []rate
-	used         []inWindow // total leased tokens for each key and limit
-	stocks       pairs[stock]
-}
-
-type inWindow struct{ window, n int64 }
-
-// stock counts the tokens that a process holds of one key, for the windows of all limits.
-type stock struct {
-	windows [lease.LimitsMax]int64
-	n       int64
+// windowCounters counts the tokens that were leased in one aligned window of each limit. Tokens that a process
+// has not spent at the end of a window are void, so no lease outlives its window, and a whole quota may be
+// admitted on each side of a boundary. No process can use the unspent batches of other processes in the same
+// window.
+type windowCounters struct {
+	rates []rate
+	used  [lease.LimitsMax]struct{ window, n int64 }
 }
 
 func newWindowLeases(f Fleet, argument string) (Algorithm, error) {
@@ -157,59 +170,31 @@ func newWindowLeases(f Fleet, argument string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	batch, err := batchOf(argument, 20)
-	if err != nil {
-		return nil, err
-	}
-	return &windowLeases{
-		batch: batch, burst: leastBurst(rates), rates: rates, used: make([]inWindow, f.Keys*len(rates)),
-		stocks: pairs[stock]{},
-	}, nil
+	return newBatches(f, argument, 20, rates, func() source { return &windowCounters{rates: rates} })
 }
 
-// batchOf returns the batch of an argument, or the standard batch without an argument.
-func batchOf(argument string, standard int64) (int64, error) {
-	if argument == "" {
-		return standard, nil
+func (w *windowCounters) windows(now int64) (current [lease.LimitsMax]int64) {
+	for i, r := range w.rates {
+		current[i] = exact.FloorDiv(now-r.origin, r.window)
+		if w.used[i].window != current[i] {
+			w.used[i].window, w.used[i].n = current[i], 0
+		}
 	}
-	batch, err := strconv.ParseInt(argument, 10, 64)
-	if err != nil || batch < 1 {
-		return 0, violation.New(ErrArgument, "", argument, "must be a batch of 1 or more tokens")
-	}
-	return batch, nil
+	return current
 }
 
-func (w *windowLeases) Decide(now int64, p, key int, n int64) bool {
-	used, left := w.used[key*len(w.rates):][:len(w.rates)], int64(never)
-	var windows [lease.LimitsMax]int64
+func (w *windowCounters) draw(_, need, want int64) int64 {
+	n := max(need, want)
+	for i, r := range w.rates {
+		n = min(n, r.burst-w.used[i].n)
+	}
+	if n < need {
+		return 0
+	}
 	for i := range w.rates {
-		r := &w.rates[i]
-		windows[i] = exact.FloorDiv(now-r.origin, r.window)
-		if used[i].window != windows[i] {
-			used[i] = inWindow{window: windows[i]}
-		}
-		left = min(left, r.burst-used[i].n)
+		w.used[i].n += n
 	}
-	held := w.stocks.of(p, key, stock{})
-	if held.windows != windows {
-		*held = stock{windows: windows}
-	}
-	if n <= 0 || n > w.burst {
-		return n == 0
-	}
-	if lacking := n - held.n; lacking > 0 {
-		w.made++
-		if left < lacking {
-			return false
-		}
-		got := min(max(lacking, w.batch), left)
-		held.n += got
-		for i := range used {
-			used[i].n += got
-		}
-	}
-	held.n -= n
-	return true
+	return n
 }
 
 // settleAfterwards lets every process admit by its own view of the bucket. Once per period, each process at a

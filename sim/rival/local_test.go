@@ -119,7 +119,7 @@ func TestTheDefaultBatchIsAHundredMillisecondsOfAProcessesPart(t *testing.T) {
 		{fleetOf(200, lease.PerSecond(10)), 1},
 		{fleetOf(1, lease.Limit{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1}), 100_000 << 40},
 	} {
-		if got := start(t, "local_batches", c.fleet).(*localBatches).batch; got != c.want {
+		if got := start(t, "local_batches", c.fleet).(*batches).batch; got != c.want {
 			t.Errorf("%v, %d processes: the batch is %d, want %d", c.fleet.Limits, c.fleet.Processes, got, c.want)
 		}
 	}
