@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
@@ -83,19 +82,14 @@ func (p *process) follow(out io.Reader, orders []byte) {
 	close(p.exited)
 }
 
-// lingerMax is how long a process may take to exit after its last output.
-const lingerMax = 5 * time.Second
-
-// wait waits for the process to exit. wait kills the process lingerMax after the last output, because Go's
-// race detector sometimes hangs at exit (in racefini).
+// wait waits for the process to exit. wait kills a process that has written its last output, because Go's race
+// detector sometimes hangs at exit (in racefini).
 func (p *process) wait() error {
 	if p.latencies == nil {
 		return p.cmd.Wait()
 	}
-	kill := time.AfterFunc(lingerMax, func() { _ = p.cmd.Process.Kill() })
-	if err := p.cmd.Wait(); kill.Stop() {
-		return err
-	}
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // the error is the kill
 	return nil
 }
 
