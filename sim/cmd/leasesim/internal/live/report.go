@@ -125,10 +125,11 @@ func (r Report) Document() view.Document {
 	}
 	return view.Document{
 		Title: "Redis " + r.Redis,
-		Subtitle: fmt.Sprintf("limit %s overcommit %d, leases of target %s, TTL %s\nload %s, %s, %.4g s", r.Limit,
-			r.Overcommit, ofMs(r.TargetMs), ofMs(r.TTLMs), r.Shape, view.Count(len(r.Processes), "process"),
-			float64(r.DurationMs)/1000),
+		Subtitle: fmt.Sprintf("limit %s overcommit %d, leases of target %s, TTL %s", r.Limit, r.Overcommit,
+			ofMs(r.TargetMs), ofMs(r.TTLMs)),
 		Verdicts: r.verdicts(),
+		Facts: []view.Fact{{Name: "load", Value: r.Shape}, {Name: "processes", Value: number(int64(len(r.Processes)))},
+			{Name: "seconds", Value: fmt.Sprintf("%.4g", float64(r.DurationMs)/1000)}},
 		Sections: []view.Section{{Title: "Figures", Table: r.figures()}, {Title: "Processes", Table: &t}},
 		Data:     r,
 	}
