@@ -71,21 +71,7 @@ type Section struct {
 	Charts []Chart
 	Table  *Table
 	Code   string
-	Shown  Shown
-}
-
-// Shown selects the formats that show a section.
-type Shown int
-
-// These constants are the values of Shown.
-const (
-	Always  Shown = iota
-	InBrief       // in a text only
-	InFull        // on a page only
-)
-
-func (d Document) without(shown Shown) []Section {
-	return slices.DeleteFunc(slices.Clone(d.Sections), func(s Section) bool { return s.Shown == shown })
+	OnPage bool // the text format omits the section
 }
 
 // answer returns a Document with the content that a sweep and a plan share.
@@ -105,14 +91,6 @@ func answer(a search.Asked, m sim.Machine, data any, text, command string) Docum
 
 func (d *Document) say(mood Mood, format string, args ...any) {
 	d.Verdicts = append(d.Verdicts, Verdict{mood, fmt.Sprintf(format, args...)})
-}
-
-// both adds two sections: a table of means for the text, and a table of intervals for other formats.
-func (d *Document) both(title string, table func(write func(key string, f sim.Figure) string) Table,
-	text ...string) {
-	brief, full := table(Mean), table(Figure)
-	d.Sections = append(d.Sections, Section{Title: title, Shown: InBrief, Table: &brief, Text: text},
-		Section{Title: title, Shown: InFull, Table: &full, Text: text})
 }
 
 func (d *Document) tabulate(title string, t Table, text ...string) {
@@ -145,10 +123,17 @@ func (d Document) Write(w io.Writer, format string) error {
 		Shown                     []Section
 	}{
 		d, pageStyle, pageScript, pagePolicy, m.Elapsed.Round(time.Millisecond).String(), Number(float64(m.Requests)),
-		Number(math.Round(m.RequestsPerS)), d.without(InFull),
+		Number(math.Round(m.RequestsPerS)), nil,
 	}
-	if format == FormatHTML {
-		shown.Shown = d.without(InBrief)
+	for _, s := range d.Sections {
+		page := format == FormatHTML
+		if s.OnPage && !page {
+			continue
+		}
+		if t := s.Table; t != nil && t.Delta != "" && (page || t.fitted().differs()) {
+			s.Text = slices.Insert(slices.Clone(s.Text), 1, t.Delta)
+		}
+		shown.Shown = append(shown.Shown, s)
 	}
 	switch format {
 	case FormatTable:

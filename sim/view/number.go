@@ -94,12 +94,7 @@ func known(half float64) (decimals int, round func(float64) string) {
 
 // Mean formats the mean of the figure with that JSON key, with its unit. The figure's interval or range
 // decides the number of digits.
-func Mean(key string, f sim.Figure) string {
-	text := Figure(key, f)
-	unit := about[key].unit
-	text, _, _ = strings.Cut(strings.TrimSuffix(text, unit), " ")
-	return text + unit
-}
+func Mean(key string, f sim.Figure) string { return spread.ReplaceAllString(Figure(key, f), "") }
 
 // Shortly formats d with about three significant digits.
 func Shortly(d time.Duration) string {

@@ -39,7 +39,7 @@ func Plan(p search.Plan, text, command string) Document {
 			targetTable(p.Miss.Closest.Margins), glossary(v.named()...))
 	}
 	if len(p.TradeOffs) > 1 || p.Chosen == nil && len(p.TradeOffs) > 0 {
-		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in the targets' "+
+		d.tabulate("Trade-offs", v.tradeOffs(), "Policies that no other one beats in calls and in the targets' "+
 			"figures, at least a tenth apart. "+either(p.Verdict == search.Interrupted,
 			"They come from the search and are not confirmed. "+glossary(v.named()...),
 			"Each ran on the fresh seeds."))
@@ -90,7 +90,7 @@ func (v planView) chosen(d *Document) {
 			t.Add(f.Name, Figure(f.Name, *f.Figure), Figure(f.Name, *given[i].Figure), About(f.Name))
 		}
 	}
-	d.Sections = append(d.Sections, Section{Title: "Figures", Shown: InFull, Table: &t,
+	d.Sections = append(d.Sections, Section{Title: "Figures", OnPage: true, Table: &t,
 		Text: []string{"On the same seeds as the scenario's own policy. Figures of 0 are left out."}})
 
 	stress := Table{Columns: []string{"stress"}}
@@ -195,9 +195,9 @@ func (v planView) named() []string {
 
 // tradeOffs returns a table of the named figures. The table has no column for the bound: either all policies
 // keep the bound, or the bound is no target.
-func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
+func (v planView) tradeOffs() Table {
 	names := slices.DeleteFunc(v.named(), func(name string) bool { return name == search.BoundFigure })
-	t := Table{Keys: 2}
+	t := Table{Keys: 2, Brief: true}
 	t.head("target", "ttl")
 	var more []func(search.Policy) string // settings that only some policies have
 	for _, field := range []struct {
@@ -230,7 +230,7 @@ func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 			row = append(row, of(c.Policy))
 		}
 		for _, name := range names {
-			row = append(row, write(name, search.FigureOf(&c.Figures, name)))
+			row = append(row, Figure(name, search.FigureOf(&c.Figures, name)))
 		}
 		t.Add(append(row, says)...)
 	}

@@ -198,17 +198,13 @@ func (r Result) classes(d *Document) {
 	if len(r.Report.Classes) == 0 {
 		return
 	}
-	table := func(write func(string, sim.Figure) string) Table {
-		t := Table{Columns: []string{"groups"}}
-		t.head("headroom", "offered", "admitted", "of offered", "shadowed")
-		for _, c := range r.Report.Classes {
-			t.Add(strings.Join(c.Groups, ", "), Percent(c.Headroom), write("offered", c.Offered),
-				write("admitted", c.Admitted), write("admitted_ratio", c.AdmittedRatio),
-				write("shadowed", c.Shadowed))
-		}
-		return t
+	t := Table{Columns: []string{"groups"}, Brief: true}
+	t.head("headroom", "offered", "admitted", "of offered", "shadowed")
+	for _, c := range r.Report.Classes {
+		t.Add(strings.Join(c.Groups, ", "), Percent(c.Headroom), Figure("offered", c.Offered),
+			Figure("admitted", c.Admitted), Figure("admitted_ratio", c.AdmittedRatio), Figure("shadowed", c.Shadowed))
 	}
-	d.both("Classes", table, glossary("shadowed")+" A class gets tokens only while the bucket has more than "+
+	d.tabulate("Classes", t, glossary("shadowed")+" A class gets tokens only while the bucket has more than "+
 		"its headroom, so more important classes go on when it runs low.")
 }
 
@@ -281,31 +277,28 @@ func (r Result) rivals(d *Document) {
 	if slices.ContainsFunc(all, func(a sim.RivalReport) bool { return a.FaultStock.Mean > 0 }) {
 		keys = slices.Insert(keys, 3, "fault_stock")
 	}
-	table := func(write func(string, sim.Figure) string) Table {
-		t := Table{Columns: []string{"algorithm"}}
-		for i, key := range keys {
-			t.Columns = append(t.Columns, either(i < len(keys)-3, ">", "?>")+column(key))
-		}
-		for i := range all {
-			a, cells := &all[i], []string{all[i].Name}
-			for _, key := range keys {
-				f, wait := search.FigureOf(a, key), key == "wait_ms_p99"
-				text := write(key, f)
-				switch {
-				case key == search.BoundFigure:
-					text = Number(f.Worst)
-				case !a.Remote && (wait || key == "redis_cpu"):
-					text = "-"
-				case wait && a.Admitted.Mean == 0:
-					text = "none"
-				}
-				cells = append(cells, text)
-			}
-			t.Add(cells...)
-		}
-		return t
+	t := Table{Columns: []string{"algorithm"}, Brief: true}
+	for i, key := range keys {
+		t.Columns = append(t.Columns, either(i < len(keys)-3, ">", "?>")+column(key))
 	}
-	d.both("Side by side", table, "Every algorithm saw the same requests. "+strings.TrimSpace(r.subject()),
+	for i := range all {
+		a, cells := &all[i], []string{all[i].Name}
+		for _, key := range keys {
+			f, wait := search.FigureOf(a, key), key == "wait_ms_p99"
+			text := Figure(key, f)
+			switch {
+			case key == search.BoundFigure:
+				text = Number(f.Worst)
+			case !a.Remote && (wait || key == "redis_cpu"):
+				text = "-"
+			case wait && a.Admitted.Mean == 0:
+				text = "none"
+			}
+			cells = append(cells, text)
+		}
+		t.Add(cells...)
+	}
+	d.tabulate("Side by side", t, "Every algorithm saw the same requests. "+strings.TrimSpace(r.subject()),
 		r.kinds(glossary(keys...)+" "+Bases))
 	if r.Describe == nil {
 		return
@@ -314,7 +307,7 @@ func (r Result) rivals(d *Document) {
 	for _, a := range r.Report.Rivals {
 		about.Add(a.Name, r.Describe(a.Name))
 	}
-	d.Sections = append(d.Sections, Section{Title: "The algorithms", Shown: InFull, Table: &about})
+	d.Sections = append(d.Sections, Section{Title: "The algorithms", OnPage: true, Table: &about})
 }
 
 // subject returns a sentence about the rivals that call Redis over the network for each request.

@@ -34,30 +34,22 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	if len(varied) == 1 && r.Finished > 1 {
 		d.Sections = append(d.Sections, v.charts(varied[0], mapped))
 	}
-	for _, shown := range []Shown{InBrief, InFull} {
-		t := v.table(either(shown == InBrief, Mean, Figure))
-		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t,
-			Text: slices.Concat([]string{glossary(sweepFigures...)}, v.delta(&t, shown), v.whyInvalid())})
-	}
+	d.tabulate("All points", v.table(), append([]string{glossary(sweepFigures...)}, v.whyInvalid()...)...)
 	return d
 }
 
-// delta returns an explanation of the differences in a table that shows differences.
-func (v sweepView) delta(t *Table, shown Shown) []string {
-	if shown == InBrief {
-		t = t.narrow()
+// delta returns an explanation of the differences, or "" without differences.
+func (v sweepView) delta() string {
+	base, interval := &v.Points[0], ", without an interval"
+	if base.Figures == nil {
+		return ""
 	}
-	differs := slices.ContainsFunc(t.Columns, func(name string) bool { return strings.Contains(name, "Δ") })
-	if base := &v.Points[0]; base.Figures != nil && differs {
-		interval := ", without an interval"
-		if v.Certain() {
-			interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the "+
-				"replications where an interval would promise too much; in parentheses if that includes 0",
-				Percent(v.Confidence))
-		}
-		return []string{fmt.Sprintf("Δ is the difference from the base (%s)%s.", v.Label(base), interval)}
+	if v.Certain() {
+		interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the "+
+			"replications where an interval would promise too much; in parentheses if that includes 0",
+			Percent(v.Confidence))
 	}
-	return nil
+	return fmt.Sprintf("Δ is the difference from the base (%s)%s.", v.Label(base), interval)
 }
 
 type sweepView struct{ *search.SweepReport }
@@ -104,8 +96,8 @@ func (v sweepView) otherThanGiven(p *search.Point) bool {
 	return err != nil || given.String() != p.TargetInForce
 }
 
-func (v sweepView) table(write func(string, sim.Figure) string) Table {
-	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes)}
+func (v sweepView) table() Table {
+	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes), Brief: true, Delta: v.delta()}
 	paths := make([]string, len(v.Axes))
 	for k, a := range v.Axes {
 		paths[k] = a.Path
@@ -129,10 +121,10 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 		bound := either(p.Invalid != "", "invalid", "did not run")
 		if p.Figures != nil {
 			for _, name := range sweepFigures {
-				row = append(row, write(name, search.FigureOf(p.Figures, name)))
+				row = append(row, Figure(name, search.FigureOf(p.Figures, name)))
 			}
 			for _, name := range sweepFigures[:2] {
-				row = append(row, v.difference(p, name, write))
+				row = append(row, v.difference(p, name))
 			}
 			over := p.Figures.BoundExceededBy.Worst
 			bound = either(over > 0, "exceeded by "+Number(over), "holds")
@@ -153,13 +145,13 @@ func (v sweepView) figures() (all []*sim.Figures) {
 }
 
 // difference formats a point's difference from the base, in parentheses if chance may explain it.
-func (v sweepView) difference(p *search.Point, figure string, write func(string, sim.Figure) string) string {
+func (v sweepView) difference(p *search.Point, figure string) string {
 	d, ok := p.Differences[figure]
 	if !ok || p == &v.Points[0] {
 		return ""
 	}
 	text := either(d.Mean > 0, "+", "") +
-		write(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High, Range: d.Range})
+		Figure(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High, Range: d.Range})
 	return either(d.Certain() || d.Mean == 0, text, "("+text+")")
 }
 

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +15,29 @@ import (
 type Table struct {
 	Columns []string
 	Rows    [][]string
-	Keys    int // number of leading columns that each piece of a divided table repeats; 0 means 1
+	Keys    int    // number of leading columns that each piece of a divided table repeats; 0 means 1
+	Brief   bool   // the text has the means of figures, without their intervals and ranges
+	Delta   string // explanation of the columns with differences; a text without these omits it
 }
+
+// spread matches the interval or the range after the mean of a figure.
+var spread = regexp.MustCompile(` ± [^ )]+| \([^()]*\.\.[^()]*\)`)
+
+// Means returns t with the means of figures.
+func (t *Table) Means() *Table {
+	means := &Table{Columns: t.Columns, Keys: t.Keys}
+	for _, row := range t.Rows {
+		cells := slices.Clone(row)
+		for i, cell := range cells {
+			cells[i] = spread.ReplaceAllString(cell, "")
+		}
+		means.Add(cells...)
+	}
+	return means
+}
+
+// differs reports whether t has columns with differences.
+func (t *Table) differs() bool { return strings.Contains(strings.Join(t.Columns, " "), "Δ") }
 
 // Add appends a row of cells.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
@@ -61,7 +83,7 @@ func (t *Table) Cells() [][]Cell {
 // and a line under the head. For a wider table, String first omits optional columns from the right, then
 // breaks texts in the last column, and at last divides the table.
 func (t *Table) String() string {
-	t = t.narrow()
+	t = t.fitted()
 	if t.width() > lineMax {
 		if last := len(t.Columns) - 1; last > 0 &&
 			!strings.HasPrefix(strings.TrimPrefix(t.Columns[last], "?"), ">") {
@@ -77,8 +99,11 @@ func (t *Table) String() string {
 // roomMin is the smallest width of a broken text.
 const roomMin = 24
 
-// narrow returns t without as many optional columns as the width demands.
-func (t *Table) narrow() *Table {
+// fitted returns t for the text, without as many optional columns as the width demands.
+func (t *Table) fitted() *Table {
+	if t.Brief {
+		t = t.Means()
+	}
 	for t.width() > lineMax {
 		k := len(t.Columns) - 1
 		for k >= 0 && !strings.HasPrefix(t.Columns[k], "?") {

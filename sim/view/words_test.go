@@ -178,10 +178,10 @@ func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {
 		"0":            {},
 	} {
 		r.Points[1].Differences = map[string]sim.Difference{"calls_per_s": d}
-		got := v.difference(&r.Points[1], "calls_per_s", Figure)
+		got := v.difference(&r.Points[1], "calls_per_s")
 		testkit.Check(t, got == want, "%+v: %q, want %q", d, got, want)
 	}
-	base := v.difference(&r.Points[0], "calls_per_s", Figure)
+	base := v.difference(&r.Points[0], "calls_per_s")
 	testkit.Check(t, base == "", "the base differs by %q", base)
 }
 
@@ -242,7 +242,7 @@ func TestEveryReportBeginsWithASentenceAndFiveFigures(t *testing.T) {
 		testkit.Check(t, len(d.Verdicts) > 0 && len(d.Headline) == either(name == "plan-interrupted", 0, 5),
 			"%s: %q", name, d.Headline)
 		first := slices.IndexFunc(d.Sections,
-			func(s Section) bool { return s.Table != nil && s.Shown != InFull })
+			func(s Section) bool { return s.Table != nil && !s.OnPage })
 		for format, section := range map[string]string{FormatTable: strings.ToUpper(d.Sections[first].Title),
 			FormatHTML: "<h2>"} {
 			text := html.UnescapeString(strings.ReplaceAll(written(t, d, format), noBreak, " "))
@@ -300,7 +300,7 @@ func TestEveryColumnIsExplained(t *testing.T) {
 		for _, s := range d.Sections {
 			text += strings.Join(s.Text, " ")
 		}
-		for _, s := range d.without(InBrief) {
+		for _, s := range d.Sections {
 			if s.Table == nil || strings.HasSuffix(s.Title, "?") { // a map has the values of a parameter
 				continue
 			}

@@ -304,18 +304,19 @@ func (a *answer) rivals(ctx context.Context, s sim.Scenario, anyway bool) error 
 
 // tables returns the tables of a report, with means, and its Go code.
 func tables(d view.Document) (all []table) {
-	titles := map[string]bool{} // titles of earlier tables: a page repeats a table with intervals
 	for _, s := range d.Sections {
-		if titles[s.Title] || s.Table == nil && s.Code == "" {
+		if s.Table == nil && s.Code == "" {
 			continue
 		}
-		titles[s.Title] = true
 		t := table{Title: s.Title, Text: s.Text, Code: s.Code}
-		if s.Table != nil {
-			for _, row := range s.Table.Cells() {
+		if of := s.Table; of != nil {
+			if of.Brief {
+				of = of.Means()
+			}
+			for _, row := range of.Cells() {
 				var kept []view.Cell
 				for i, cell := range row {
-					if !strings.HasPrefix(s.Table.Columns[i], "?") { // a column with "?" may be left out
+					if !strings.HasPrefix(of.Columns[i], "?") { // a column with "?" may be left out
 						kept = append(kept, cell)
 					}
 				}
