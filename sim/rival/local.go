@@ -34,8 +34,8 @@ func (ps pairs[T]) of(p, key int, fresh T) *T {
 // up to the limit. A process that joins later gets a fraction of the same size in addition.
 type staticSplit struct {
 	calls
-	parts   [][]rate // rates of each process with a weight
-	plain   []rate   // rates of every other process
+	weights []int64          // weights of the first processes; the others have 1
+	parts   map[int64][]rate // rates of a process by its weight
 	buckets pairs[Central]
 }
 
@@ -46,28 +46,23 @@ func newStaticSplit(f Fleet, _ string) (_ Algorithm, err error) {
 			total += w - 1
 		}
 	}
-	s := &staticSplit{buckets: pairs[Central]{}}
-	if s.plain, err = ratesOf(f.Limits, 1, total); err != nil {
-		return nil, err
-	}
-	byWeight := map[int64][]rate{1: s.plain}
-	for p, w := range f.Weights {
-		if byWeight[w] == nil {
-			if byWeight[w], err = ratesOf(f.Limits, w, total); err != nil {
-				return nil, fmt.Errorf("process %d: %w", p, err)
+	s := &staticSplit{weights: f.Weights, parts: map[int64][]rate{}, buckets: pairs[Central]{}}
+	for _, w := range append([]int64{1}, f.Weights...) {
+		if s.parts[w] == nil {
+			if s.parts[w], err = ratesOf(f.Limits, w, total); err != nil {
+				return nil, err
 			}
 		}
-		s.parts = append(s.parts, byWeight[w])
 	}
 	return s, nil
 }
 
 func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
-	rates := s.plain
-	if p < len(s.parts) {
-		rates = s.parts[p]
+	weight := int64(1)
+	if p < len(s.weights) {
+		weight = s.weights[p]
 	}
-	return s.buckets.of(p, key, centralOf(rates)).Take(now, n)
+	return s.buckets.of(p, key, centralOf(s.parts[weight])).Take(now, n)
 }
 
 // batches leases without a ledger. A process that runs out of tokens draws a batch from the key's source. A source
