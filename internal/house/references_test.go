@@ -37,12 +37,12 @@ var bounds = map[string]bound{
 	"hybrid/httplimit/rules":         {references: 2.5, cycle: 6, methods: 60, spread: 4, lines: 700},
 	"redisbucket":                    {references: 4, cycle: 4, methods: 60, spread: 9, lines: 700},
 	"sim/engine":                     {references: 4, cycle: 6, methods: 60, spread: 4, lines: 700},
-	"sim/view":                       {references: 3.6, cycle: 4, methods: 60, spread: 4, lines: 700},
-	"sim/search":                     {references: 3.5, cycle: 5, methods: 60, spread: 4, lines: 700},
+	"sim/view":                       {references: 3.2, cycle: 2, methods: 60, spread: 4, lines: 700},
+	"sim/search":                     {references: 3, cycle: 4, methods: 60, spread: 4, lines: 700},
 	"sim/scenario":                   {references: 3, cycle: 3, methods: 60, spread: 4, lines: 700},
-	"sim/rival":                      {references: 2.5, cycle: 5, methods: 60, spread: 4, lines: 700},
-	"sim/cmd/leasesim":               {references: 2.6, cycle: 2, methods: 60, spread: 4, lines: 700},
-	"sim/cmd/leasesim/internal/live": {references: 3, cycle: 3, methods: 60, spread: 4, lines: 700},
+	"sim/rival":                      {references: 2.5, cycle: 4, methods: 60, spread: 4, lines: 700},
+	"sim/cmd/leasesim":               {references: 2.5, cycle: 1, methods: 60, spread: 4, lines: 700},
+	"sim/cmd/leasesim/internal/live": {references: 3, cycle: 2, methods: 60, spread: 4, lines: 700},
 }
 
 // TestEveryLargePackageIsBounded leaves out what is generated, and modules of their own.
