@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,10 +35,10 @@ func (l *looking) flags(c *cobra.Command) {
 	f.StringVar(&l.out, "out", view.FormatTable, "table, or json: the value that the library returns")
 }
 
-// show checks the flags and writes the result of look, as text or as JSON. show closes the client when the
-// context ends, because go-redis waits for a missing answer until its own timeouts.
+// show checks the flags and writes the result of look. show closes the client when the context ends, because
+// go-redis waits for a missing answer until its own timeouts.
 func (l *looking) show(
-	c *cobra.Command, wrong faults, look func(context.Context, *redisbucket.Store) (found any, text string, err error),
+	c *cobra.Command, wrong faults, look func(context.Context, *redisbucket.Store) (view.Document, error),
 ) error {
 	wrong.addf(l.redis == "", "--redis is missing, must be host:port or a URL")
 	wrong.addf(l.out != view.FormatTable && l.out != view.FormatJSON, "--out is %q, must be table or json", l.out)
@@ -57,17 +55,14 @@ func (l *looking) show(
 		return fmt.Errorf("%w: --prefix: %w", errUsage, err)
 	}
 	context.AfterFunc(c.Context(), func() { rdb.Close() })
-	found, text, err := look(c.Context(), store)
+	d, err := look(c.Context(), store)
 	switch {
 	case c.Context().Err() != nil:
 		return fmt.Errorf("leasesim: %w", sim.ErrInterrupted)
 	case err != nil:
 		return fmt.Errorf("leasesim: Redis at %s: %w", name, err)
-	case l.out == view.FormatJSON:
-		return json.NewEncoder(c.OutOrStdout()).Encode(found)
 	}
-	_, err = io.WriteString(c.OutOrStdout(), text)
-	return err
+	return d.Write(c.OutOrStdout(), l.out)
 }
 
 // of returns the prefix of the limiter's keys in the store; see hybrid.Config.Name.
@@ -94,7 +89,7 @@ func inspectCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var all faults
 		all.addf(len(args) != 1, "inspect takes one key, not %d", len(args))
-		return l.show(c, all, func(ctx context.Context, store *redisbucket.Store) (any, string, error) {
+		return l.show(c, all, func(ctx context.Context, store *redisbucket.Store) (view.Document, error) {
 			key := l.stored(args[0])
 			v, err := store.Look(ctx, key)
 			if err == nil && !v.Exists {
@@ -102,14 +97,14 @@ func inspectCommand() *cobra.Command {
 					"was full again; the key of a limiter with a name needs --name", key, l.prefix)
 			}
 			if err != nil {
-				return nil, "", err
+				return view.Document{}, err
 			}
 			// The user of inspect may lack permissions for lease calls, which is no fault of the server.
 			refuses := store.Ping(ctx)
 			if errors.Is(refuses, lease.ErrPermanent) {
 				refuses = nil
 			}
-			return v, bucketText(key, v, refuses), nil
+			return bucketDocument(key, v, refuses), nil
 		})
 	}
 	l.flags(c)
@@ -118,16 +113,11 @@ func inspectCommand() *cobra.Command {
 
 func number(n int64) string { return view.Number(float64(n)) }
 
-// bucketText describes a bucket as text. refuses is the error with which the server refuses lease calls.
-func bucketText(key string, v redisbucket.View, refuses error) string {
-	var out strings.Builder
-	fact := func(name, format string, args ...any) {
-		fmt.Fprintf(&out, "%-10s %s\n", name, fmt.Sprintf(format, args...))
-	}
+// bucketDocument shows a bucket. refuses is the error with which the server refuses lease calls.
+func bucketDocument(key string, v redisbucket.View, refuses error) view.Document {
+	bucket := view.Table{Columns: []string{"bucket", "state"}}
+	fact := func(name, format string, args ...any) { bucket.Add(name, fmt.Sprintf(format, args...)) }
 	cfg := v.Config
-	fact("key", "%s", shownKey(key, 1<<10))
-	fact("created", "%s, called %s ago, forgotten in %s unless it is called",
-		v.Created.UTC().Format("2006-01-02 15:04:05 MST"), view.Shortly(v.Called), view.Shortly(v.Expiry))
 	fact("version", "%d, revision %d; epoch %d", cfg.Version.Deploy, cfg.Version.Revision, v.Epoch)
 	fact("leases", "%s leased, active weight %s; TTL %s, Target %s, overcommit %s", view.Count(v.Ledger, "token"),
 		number(v.ActiveWeight), view.Shortly(cfg.TTL), view.Shortly(cfg.Target), number(cfg.Overcommit))
@@ -150,10 +140,16 @@ func bucketText(key string, v redisbucket.View, refuses error) string {
 		}
 		limits.Add(l.String(), number(v.Levels[k]), number(l.Capacity()), percent(v.Levels[k], l), next)
 	}
-	out.WriteString("\n" + limits.String() + "\n")
+	d := view.Document{
+		Title: "Key " + shownKey(key, 1<<10),
+		Subtitle: fmt.Sprintf("created %s, called %s ago, forgotten in %s unless it is called",
+			v.Created.UTC().Format("2006-01-02 15:04:05 MST"), view.Shortly(v.Called), view.Shortly(v.Expiry)),
+		Sections: []view.Section{{Title: "State", Table: &bucket}, {Title: "Limits", Table: &limits}},
+		Data:     v,
+	}
 	if len(v.Holders) == 0 {
-		out.WriteString("No process holds a lease or has asked within a TTL.\n")
-		return out.String()
+		d.Verdicts = []view.Verdict{{Text: "No process holds a lease or has asked within a TTL."}}
+		return d
 	}
 	holders := view.Table{Columns: strings.Split(
 		"holder,>held,>weight,>heard ago,>expires in,>waiting,waits for", ",")}
@@ -169,8 +165,8 @@ func bucketText(key string, v redisbucket.View, refuses error) string {
 		holders.Add(shownKey(h.ID, 40), number(h.Held), number(h.Weight), view.Shortly(h.Heard), view.Shortly(h.Expiry),
 			number(h.Waiting), waits)
 	}
-	out.WriteString(holders.String())
-	return out.String()
+	d.Sections = append(d.Sections, view.Section{Title: "Holders", Table: &holders})
+	return d
 }
 
 // percent formats a level as a percentage of the burst.
@@ -193,9 +189,9 @@ func topCommand() *cobra.Command {
 		all.addf(o.Interval < 100*time.Millisecond, "--interval is %v, must be at least 100ms", o.Interval)
 		all.addf(o.KeysPerSecond < 1, "--keys-per-second is %d, must be at least 1", o.KeysPerSecond)
 		o.By, o.Prefix = redisbucket.Order(by), l.of()
-		return l.show(c, all, func(ctx context.Context, store *redisbucket.Store) (any, string, error) {
+		return l.show(c, all, func(ctx context.Context, store *redisbucket.Store) (view.Document, error) {
 			b, err := store.Busiest(ctx, o)
-			return b, busiestText(b), err
+			return busiestDocument(b), err
 		})
 	})
 	l.flags(c)
@@ -207,7 +203,7 @@ func topCommand() *cobra.Command {
 	return c
 }
 
-func busiestText(b redisbucket.Busiest) string {
+func busiestDocument(b redisbucket.Busiest) view.Document {
 	head := view.Count(b.Read, "key")
 	if b.Unreadable > 0 {
 		head += fmt.Sprintf("; %d unreadable by this version", b.Unreadable)
@@ -234,7 +230,7 @@ func busiestText(b redisbucket.Busiest) string {
 		table.Add(shownKey(k.Key, 40), strings.Join(limits, ", "), level, rate(k.Spent), rate(k.Denied), rate(k.Calls),
 			number(k.Holders), number(k.Waiting))
 	}
-	return head + "\n\n" + table.String()
+	return view.Document{Title: head, Sections: []view.Section{{Title: "Busiest", Table: &table}}, Data: b}
 }
 
 // shownKey formats a key on one line, without control characters.

@@ -18,6 +18,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // process is a limiter as another process has it: with a client and a store of its own. However long
@@ -271,15 +272,17 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 }
 
 func TestTopShowsWhatAReadingLacks(t *testing.T) {
-	text := busiestText(redisbucket.Busiest{Read: 3, Unreadable: 2, LeftOut: 7, Keys: []redisbucket.KeyUse{
+	var out bytes.Buffer
+	d := busiestDocument(redisbucket.Busiest{Read: 3, Unreadable: 2, LeftOut: 7, Keys: []redisbucket.KeyUse{
 		{Key: "a\x1b[2J", Limits: []lease.Limit{lease.PerSecond(10), lease.PerHour(100)}, Levels: []int64{10, 50},
 			Spent: 1234.56, Denied: 0.04, Calls: 2, Holders: 3, Waiting: 4},
 		{Key: "b", New: true}, {Key: "c"},
 	}})
+	testkit.NoErr(t, d.Write(&out, view.FormatTable))
 	for _, want := range []string{"3 keys; 2 unreadable by this version; 7 left out",
 		`"a\x1b[2J"  10/s, 100/h       50  1,234.6         0        2        3        4`,
 		"gone      new       new"} {
-		testkit.Check(t, strings.Contains(text, want), "no %q in\n%s", want, text)
+		testkit.Check(t, strings.Contains(out.String(), want), "no %q in\n%s", want, &out)
 	}
 }
 
