@@ -122,7 +122,7 @@ func (d Document) Write(w io.Writer, format string) error {
 		Took, Requests, PerSecond string
 		Shown                     []Section
 	}{
-		d, pageStyle, pageScript, pagePolicy, m.Elapsed.Round(time.Millisecond).String(), Number(float64(m.Requests)),
+		d, pageStyle, pageScript, pagePolicy, m.Elapsed.Round(time.Millisecond).String(), Number(m.Requests),
 		Number(math.Round(m.RequestsPerS)), nil,
 	}
 	for _, s := range d.Sections {

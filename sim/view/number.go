@@ -18,7 +18,8 @@ import (
 
 // Number formats x for users: with at most five significant digits but all digits of its whole part, commas
 // between thousands, and no trailing zeros. Numbers below 0.0001 are in scientific notation. NaN is "–".
-func Number(x float64) string {
+func Number[N ~int | ~int64 | ~float64](n N) string {
+	x := float64(n)
 	switch {
 	case math.IsNaN(x):
 		return "–"
@@ -46,7 +47,7 @@ func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // Count formats a number of things; thing is the singular: "1 replication", "3 processes".
 func Count[N int | int64 | float64](n N, thing string) string {
-	return things(Number(float64(n)), thing)
+	return things(Number(n), thing)
 }
 
 // things returns a formatted number with the singular or plural of thing. "1" takes the singular.

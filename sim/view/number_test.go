@@ -18,7 +18,7 @@ func TestNumbersAreWrittenForTheirReaders(t *testing.T) {
 		write func(float64) string
 		want  map[float64]string
 	}{
-		{"Number", Number, map[float64]string{
+		{"Number", Number[float64], map[float64]string{
 			0: "0", 1: "1", -1: "-1", 12: "12", 0.5: "0.5", 1234: "1,234", 9999: "9,999", 10000: "10,000",
 			1234567: "1,234,567",
 			-12345:  "-12,345", 1234567890123: "1,234,567,890,123", 99999.6: "100,000", 12345.678: "12,346",

@@ -60,8 +60,8 @@ func goalText(t search.Threshold) string {
 
 // policyText describes a policy in one line, with its overcommit if it has one.
 func policyText(p search.Policy) string {
-	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(float64(p.Overcommit)), "")
-	calls := either(p.CallsPerSecond > 0, ", calls_per_second "+Number(float64(p.CallsPerSecond)), "")
+	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(p.Overcommit), "")
+	calls := either(p.CallsPerSecond > 0, ", calls_per_second "+Number(p.CallsPerSecond), "")
 	return fmt.Sprintf("target %s, ttl %s%s%s", targetText(p), ttlText(p), overcommit, calls)
 }
 
@@ -204,9 +204,9 @@ func (v planView) tradeOffs() Table {
 		name string
 		of   func(search.Policy) string
 	}{
-		{"overcommit", func(p search.Policy) string { return Number(float64(p.Overcommit)) }},
+		{"overcommit", func(p search.Policy) string { return Number(p.Overcommit) }},
 		{"calls_per_second", func(p search.Policy) string {
-			return either(p.CallsPerSecond == 0, "default", Number(float64(p.CallsPerSecond)))
+			return either(p.CallsPerSecond == 0, "default", Number(p.CallsPerSecond))
 		}},
 	} {
 		some := func(c search.Candidate) bool { return field.of(c.Policy) != field.of(search.Policy{}) }

@@ -58,7 +58,7 @@ func Run(r Result) Document {
 // document returns the content that a run and a comparison share.
 func (r Result) document() Document {
 	rep, s := &r.Report, r.Scenario.Defaults()
-	reps := Number(float64(rep.Reps)) + either(r.interrupted(), fmt.Sprintf(" of %d", rep.RepsAsked), "")
+	reps := Number(rep.Reps) + either(r.interrupted(), fmt.Sprintf(" of %d", rep.RepsAsked), "")
 	d := Document{
 		Title:    cmp.Or(rep.Scenario, unnamed),
 		Subtitle: strings.TrimSpace(s.Description + "\n" + r.subtitle(s)),
@@ -162,7 +162,7 @@ func loadText(w *sim.Workload) string {
 	case w.Kind == sim.Closed || w.Kind == sim.Adversary:
 		return w.Kind
 	case w.Rate > 0:
-		return fmt.Sprintf("%s at %s/s", w.Kind, Number(float64(w.Rate)))
+		return fmt.Sprintf("%s at %s/s", w.Kind, Number(w.Rate))
 	}
 	return fmt.Sprintf("%s at %s × the limit", w.Kind, Number(w.Load))
 }

@@ -37,7 +37,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	if rep.Unsettled > 0 {
 		d.say(Bad, "This fleet does not settle: in %d of %s its start rejected more tokens than buckets and "+
 			"leases can hold, %s. The ratios cover those runs as a whole.", rep.Unsettled,
-			Count(rep.Reps, "replication"), things(Number(float64(s.Stockable())), "token"))
+			Count(rep.Reps, "replication"), things(Number(s.Stockable()), "token"))
 	}
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
 		d.say(Neutral, "%s s are too short for this fleet to settle%s, so one-time rejects, as at the "+

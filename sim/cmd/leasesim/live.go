@@ -155,7 +155,7 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		verdict = view.Verdict{Mood: view.Bad, Text: "The simulation and the real fleet DISAGREE."}
 	}
 	for _, r := range b.Rows {
-		name, number, agrees := cmp.Or(rowWords[r.Name], r.Name), view.Number, "yes"
+		name, number, agrees := cmp.Or(rowWords[r.Name], r.Name), view.Number[float64], "yes"
 		if !r.Agrees {
 			agrees = "NO"
 		}

@@ -111,8 +111,6 @@ func inspectCommand() *cobra.Command {
 	return c
 }
 
-func number(n int64) string { return view.Number(float64(n)) }
-
 // bucketDocument shows a bucket. refuses is the error with which the server refuses lease calls.
 func bucketDocument(key string, v redisbucket.View, refuses error) view.Document {
 	bucket := view.Table{Columns: []string{"bucket", "state"}}
@@ -120,8 +118,8 @@ func bucketDocument(key string, v redisbucket.View, refuses error) view.Document
 	cfg := v.Config
 	fact("version", "%d, revision %d; epoch %d", cfg.Version.Deploy, cfg.Version.Revision, v.Epoch)
 	fact("leases", "%s leased, active weight %s; TTL %s, Target %s, overcommit %s", view.Count(v.Ledger, "token"),
-		number(v.ActiveWeight), view.Shortly(cfg.TTL), view.Shortly(cfg.Target), number(cfg.Overcommit))
-	fact("counted", "%s spent and %s denied, reported in %s", view.Count(v.Spent, "token"), number(v.Denied),
+		view.Number(v.ActiveWeight), view.Shortly(cfg.TTL), view.Shortly(cfg.Target), view.Number(cfg.Overcommit))
+	fact("counted", "%s spent and %s denied, reported in %s", view.Count(v.Spent, "token"), view.Number(v.Denied),
 		view.Count(v.Counter, "call"))
 	if v.Contended {
 		fact("contended", "a holder asked for more tokens than the level while others held some")
@@ -138,7 +136,7 @@ func bucketDocument(key string, v redisbucket.View, refuses error) view.Document
 		if v.Next[k] > 0 {
 			next = view.Shortly(v.Next[k])
 		}
-		limits.Add(l.String(), number(v.Levels[k]), number(l.Capacity()), percent(v.Levels[k], l), next)
+		limits.Add(l.String(), view.Number(v.Levels[k]), view.Number(l.Capacity()), percent(v.Levels[k], l), next)
 	}
 	d := view.Document{
 		Title: "Key " + shownKey(key, 1<<10),
@@ -162,8 +160,8 @@ func bucketDocument(key string, v redisbucket.View, refuses error) view.Document
 		if h.Void {
 			waits = strings.TrimPrefix(waits+"; its last call was void", "; ")
 		}
-		holders.Add(shownKey(h.ID, 40), number(h.Held), number(h.Weight), view.Shortly(h.Heard), view.Shortly(h.Expiry),
-			number(h.Waiting), waits)
+		holders.Add(shownKey(h.ID, 40), view.Number(h.Held), view.Number(h.Weight), view.Shortly(h.Heard), view.Shortly(h.Expiry),
+			view.Number(h.Waiting), waits)
 	}
 	d.Sections = append(d.Sections, view.Section{Title: "Holders", Table: &holders})
 	return d
@@ -228,7 +226,7 @@ func busiestDocument(b redisbucket.Busiest) view.Document {
 			return view.Number(float64(int64(10*x+0.5)) / 10)
 		}
 		table.Add(shownKey(k.Key, 40), strings.Join(limits, ", "), level, rate(k.Spent), rate(k.Denied), rate(k.Calls),
-			number(k.Holders), number(k.Waiting))
+			view.Number(k.Holders), view.Number(k.Waiting))
 	}
 	return view.Document{Title: head, Sections: []view.Section{{Title: "Busiest", Table: &table}}, Data: b}
 }

@@ -120,15 +120,15 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 func (r Report) Document() view.Document {
 	t := view.Table{Columns: strings.Split(">process,>admitted,>share,>offered,>round trips,", ",")}
 	for i, p := range r.Processes {
-		t.Add(strconv.Itoa(i), number(p.Admitted), part(float64(p.Admitted)/float64(max(r.Admitted, 1))),
-			number(p.Offered), number(p.RoundTrips), p.Fate)
+		t.Add(strconv.Itoa(i), view.Number(p.Admitted), part(float64(p.Admitted)/float64(max(r.Admitted, 1))),
+			view.Number(p.Offered), view.Number(p.RoundTrips), p.Fate)
 	}
 	return view.Document{
 		Title: "Redis " + r.Redis,
 		Subtitle: fmt.Sprintf("limit %s overcommit %d, leases of target %s, TTL %s", r.Limit, r.Overcommit,
 			ofMs(r.TargetMs), ofMs(r.TTLMs)),
 		Verdicts: r.verdicts(),
-		Facts: []view.Fact{{Name: "load", Value: r.Shape}, {Name: "processes", Value: number(int64(len(r.Processes)))},
+		Facts: []view.Fact{{Name: "load", Value: r.Shape}, {Name: "processes", Value: view.Number(len(r.Processes))},
 			{Name: "seconds", Value: fmt.Sprintf("%.4g", float64(r.DurationMs)/1000)}},
 		Sections: []view.Section{{Title: "Figures", Table: r.figures()}, {Title: "Processes", Table: &t}},
 		Data:     r,
@@ -164,19 +164,19 @@ func (r Report) verdicts() (all []view.Verdict) {
 
 func (r Report) figures() *view.Table {
 	t := &view.Table{Columns: []string{"figure", ">value", "what it is"}}
-	t.Add("offered", number(r.Offered), "requests")
-	t.Add("admitted", number(r.Admitted), part(r.AdmittedOfEntitlement)+" of "+r.entitled)
+	t.Add("offered", view.Number(r.Offered), "requests")
+	t.Add("admitted", view.Number(r.Admitted), part(r.AdmittedOfEntitlement)+" of "+r.entitled)
 	if c := r.Central; c != nil {
-		t.Add("central limiter", number(c.Admitted), "admitted of the same requests, by a "+c.Limiter)
+		t.Add("central limiter", view.Number(c.Admitted), "admitted of the same requests, by a "+c.Limiter)
 	}
 	w, verdict := r.WorstWindow, "the bound holds"
 	if r.BoundExceededBy > 0 {
 		verdict = fmt.Sprintf("EXCEEDED by %d", r.BoundExceededBy)
 	}
-	t.Add("worst window", number(w.Admitted), fmt.Sprintf("admitted in %s, %s allowed: %s",
-		ofMs(w.DurationMs), number(int64(w.Bound)), verdict))
+	t.Add("worst window", view.Number(w.Admitted), fmt.Sprintf("admitted in %s, %s allowed: %s",
+		ofMs(w.DurationMs), view.Number(int64(w.Bound)), verdict))
 	perSecond := float64(r.RoundTrips) / float64(len(r.Processes)) / (float64(r.DurationMs) / 1000)
-	t.Add("round trips", number(r.RoundTrips), view.Number(math.Round(10*perSecond)/10)+" a second and process")
+	t.Add("round trips", view.Number(r.RoundTrips), view.Number(math.Round(10*perSecond)/10)+" a second and process")
 	for _, took := range []struct {
 		name string
 		of   Quantiles
@@ -188,8 +188,6 @@ func (r Report) figures() *view.Table {
 		"of the processes that ran all the time; 1 is fair")
 	return t
 }
-
-func number(n int64) string { return view.Number(float64(n)) }
 
 func part(x float64) string { return view.Percent(math.Round(1e4*x) / 1e4) }
 
