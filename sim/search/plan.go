@@ -345,23 +345,21 @@ func (p *planning) miss(best *trial, stress string) error {
 func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err error) {
 	var trials []*trial
 	for _, name := range Stresses {
-		t := p.trial(stressRound, p.q.Scenario, calm.scenario.Policy, p.plan.ConfirmSeed, 1)
-		_, recurs := often[name]
-		load, overload := loads[name]
-		switch s := &t.scenario; {
-		case overload:
-			world, ok := loaded(p.q.Scenario, load)
-			if !ok {
-				continue
-			}
-			t = p.trial(stressRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, 1)
-		case recurs && s.Stationary():
+		x := Stress{Name: name, Must: slices.Contains(p.q.MustHold, name), Load: loads[name]}
+		world, ok := p.q.Scenario, true
+		if x.Load > 0 {
+			world, ok = loaded(world, x.Load)
+		}
+		if !ok {
+			continue
+		}
+		t := p.trial(stressRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, 1)
+		if s := &t.scenario; often[name] > 0 && s.Stationary() {
 			// A fault costs a number of tokens that does not grow with the run. Half of the run, with time to
 			// settle again, is enough to show the cost.
 			counted := max((p.q.Scenario.Duration-p.q.Scenario.Warmup)/2, 2*s.Settling())
 			*s = lasting(*s, min(s.Warmup+counted, sim.DurationMax))
 		}
-		x := Stress{Name: name, Must: slices.Contains(p.q.MustHold, name), Load: load}
 		t.scenario, x.Description = stressed(t.scenario, name)
 		all, trials = append(all, x), append(trials, t)
 	}
@@ -369,7 +367,7 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 		return nil, err
 	}
 	for i, t := range trials {
-		if every, recurs := often[all[i].Name]; recurs {
+		if every := often[all[i].Name]; every > 0 {
 			all[i].Adds = burden(t, &calm.report.Figures, every)
 		}
 		all[i].Grade = t.graded()
