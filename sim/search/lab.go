@@ -20,12 +20,10 @@ func wrongText(kind error, text string) func(format string, args ...any) error {
 	}
 }
 
-// Run simulates one scenario. Goroutines may share a Run. sim.Runner{Parallel: 1}.Run is a Run.
-type Run func(ctx context.Context, s sim.Scenario) (sim.Report, error)
-
 // Lab answers the questions of package search with many simulations.
 type Lab struct {
-	Run      Run // required field
+	// Run simulates one scenario, as sim.Runner{Parallel: 1}.Run does. Goroutines may share Run. Run is required.
+	Run      func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 	Parallel int // number of simulations at one time, 0 for GOMAXPROCS; no figure depends on Parallel
 	// The Lab calls Progress, if not nil, after each simulation, one call at a time.
 	Progress func(p Progress)

@@ -200,9 +200,6 @@ func (v sweepView) judge(d *Document) {
 	}
 }
 
-// unknown is the value of a figure at a point that did not run.
-var unknown = sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
-
 // questions has, for each chart of a sweep, the question and the figure.
 var questions = []struct{ figure, question, unit string }{
 	{"false_reject_ratio", "How much is rejected wrongly, in percent?", "%"},
@@ -216,11 +213,12 @@ var questions = []struct{ figure, question, unit string }{
 func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	s := Section{Title: "Over " + across.Path}
 	at, logarithmic := placesOf(across.Values)
+	nan := math.NaN() // a point that did not run is a gap
 	for _, q := range questions[:either(mapped, 2, len(questions))] {
 		scale := scaleOf(q.figure)
 		line := Line{Mark: Dotted}
 		for i := range v.Points {
-			f, p := unknown, &v.Points[i]
+			f, p := sim.Figure{Mean: nan, Low: nan, High: nan}, &v.Points[i]
 			if p.Figures != nil {
 				f = search.FigureOf(p.Figures, q.figure)
 			}
@@ -245,7 +243,11 @@ func placesOf(values []string) (at Points, logarithmic bool) {
 	for i, text := range values {
 		x, ok := quantity(text)
 		if !ok || i > 0 && x <= at[i-1] {
-			return evenly(len(values)), false
+			at = nil
+			for k := range values {
+				at = append(at, float64(k))
+			}
+			return at, false
 		}
 		at = append(at, x)
 	}
@@ -255,14 +257,6 @@ func placesOf(values []string) (at Points, logarithmic bool) {
 		}
 	}
 	return at, logarithmic
-}
-
-// evenly returns 0 to n-1.
-func evenly(n int) (at Points) {
-	for i := range n {
-		at = append(at, float64(i))
-	}
-	return at
 }
 
 // quantity parses a duration in seconds, a percentage, or a number.

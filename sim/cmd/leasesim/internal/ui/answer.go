@@ -332,7 +332,7 @@ func tables(d view.Document) (all []table) {
 func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 	s := a.scenario(a.seconds(), a.numbers["load"], false)
 	lab := search.Lab{
-		Run: func(ctx context.Context, s sim.Scenario) (sim.Report, error) { return sim.Runner{}.Run(ctx, s) },
+		Run: sim.Runner{}.Run,
 		Progress: func(p search.Progress) {
 			a.tell(event{Kind: "progress", Done: float64(p.Done) / float64(max(p.Of, 1)), Text: "plan, " + p.Phase})
 		},
