@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/hybridtest"
 	"github.com/yuzhi-go/yuzhi/hybrid/xtime"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
@@ -177,6 +178,18 @@ func TestUnlimitedAndBlocked(t *testing.T) {
 		l.SetLimit(0)
 		testkit.Check(t, l.Limit() == 0 && !l.Allow(), "a limit of 0 admits, or is %v", l.Limit())
 	})
+}
+
+// Before the first answer of a store there is neither a rate nor a burst.
+func TestNothingIsKnownBeforeTheFirstAnswer(t *testing.T) {
+	store := &hybridtest.FaultyStore{Store: memory.New(nil)}
+	store.Away()
+	shared, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10)}})
+	testkit.NoErr(t, err)
+	t.Cleanup(func() { shared.Close() })
+	l := xtime.New(shared.Key("k"))
+	limit, burst := l.Limit(), l.Burst()
+	testkit.Check(t, limit == 0 && burst == 0, "%v burst %d", limit, burst)
 }
 
 // A rate that no limit can have is refused and not turned into another one: neither by a conversion that
