@@ -24,8 +24,8 @@ const (
 )
 
 // ttlLong is the shortest explicit TTL, in targets. A lease with a TTL of ttlLong targets outlives 7 missed
-// renewals instead of 3. Longer TTLs are ttlLong times powers of two. An explicit TTL keeps leases of a large
-// fleet as short as the target.
+// renewals instead of 3. Longer TTLs are ttlLong times powers of two. An explicit TTL also bounds the leases
+// of a large fleet, to half of the TTL.
 const ttlLong = 8
 
 // ownPolicy returns the policy of s, with a target that the limits allow. A default target or TTL stays a

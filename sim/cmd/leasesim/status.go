@@ -68,7 +68,7 @@ func statusOf(err error) int {
 }
 
 // ourNames matches a name of one of our packages before the text of an error. The match includes a general
-// part such as "invalid scenario: ", because details follow.
+// part such as "invalid scenario: ", because the details after it say enough.
 var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|lease|hybrid|redisbucket): ` +
 	`(?:invalid (?:scenario|limit|quantity|trace|policy|config|configuration): )?`)
 

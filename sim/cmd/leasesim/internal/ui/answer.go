@@ -135,8 +135,9 @@ func (a *answer) work(s sim.Scenario) float64 {
 	return perSecond * s.Duration.Seconds() * float64(s.Reps)
 }
 
-// short returns s with runs that take about the given real time. Each run lasts until the fleet has settled,
-// because earlier figures mislead. If settling takes longer, short lowers the number of runs.
+// short returns a scenario whose runs together take about the real time within. Each run lasts until the
+// fleet has settled, because earlier figures mislead. If settling takes longer, short lowers the number of
+// runs.
 func (a *answer) short(load float64, reps int, within time.Duration, withFault bool) sim.Scenario {
 	long := a.scenario(a.seconds(), load, withFault)
 	long.Reps = reps

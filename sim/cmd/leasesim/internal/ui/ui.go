@@ -108,7 +108,8 @@ func (s *server) handler() http.Handler {
 	})
 }
 
-// secret answers a request that has the right token with one event per line. The query has the knobs.
+// secret forbids a request without the right token. secret answers others with the events of run, one per
+// line. The query has the knobs.
 func (s *server) secret(run func(a *answer, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Token")), []byte(s.token)) != 1 {
