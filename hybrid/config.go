@@ -19,6 +19,9 @@ import (
 // keysMaxDefault bounds the table of keys: a million keys at rest need 250 MB, and a key in use needs 1.8 kB.
 const keysMaxDefault = 1 << 20
 
+// nameMax bounds Config.Name, to keep stored keys short.
+const nameMax = 64
+
 // nearlyUsedAt is the used fraction of a limit at which Events.NearlyUsed runs.
 const nearlyUsedAt = 0.8
 
@@ -126,6 +129,15 @@ func (c Config) Validate() error {
 		bad.Add("Clock", nil, "is a nil %T", c.Clock)
 	}
 	return bad.Err()
+}
+
+// isName reports whether name is a valid Config.Name. No log, metric or Redis key has to escape a valid name.
+func isName(name string) bool {
+	foreign := func(r rune) bool {
+		return !('A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' ||
+			strings.ContainsRune("_.-", r))
+	}
+	return len(name) <= nameMax && !strings.ContainsFunc(name, foreign)
 }
 
 // reactsToDenials reports whether a denial runs Events.Denied or Policy.Shadow admits denied requests.
@@ -314,6 +326,9 @@ var (
 )
 
 var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
+
+// errNoLimits is wrapped by the error of a failed LimitsFor.
+var errNoLimits = errors.New("hybrid: LimitsFor failed")
 
 // unavailable returns the error of an operation that failed at the store with err.
 func unavailable(operation string, err error) error {

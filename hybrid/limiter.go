@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/hybrid/internal/outage"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -295,4 +298,79 @@ func (l *Limiter) Stats() Stats {
 	st.GrantedToWaiters, st.Misconfigured = c.awaited.Load(), c.misconfigured.Load()
 	st.Limits = c.limits.list(l.cfg.Policy.Shadow)
 	return st
+}
+
+// watch shares outage reports with the other Limiters of the store.
+func (g *group) watch() {
+	g.watcher = &outage.Watcher{
+		Clock: g.cfg.Clock, Logger: g.cfg.Logger, Away: g.observer.nodeAway, Back: g.observer.nodeBack,
+	}
+	name := func(number int) string { return nodeName(g.store, number) }
+	g.outages = outage.Watch(storeIdentity(g.store), identityOf(g.cfg.Clock), name, g.watcher)
+}
+
+// identity identifies the buckets of a Limiter and the version of its configuration.
+type identity struct {
+	store   any
+	name    string
+	version int64
+}
+
+// storeIdentity returns equal values for Stores that are known to share their buckets, such as two
+// redisbucket.Stores with one client and prefix.
+func storeIdentity(store Store) any {
+	id := any(store)
+	if s, ok := store.(lease.Identifier); ok {
+		id = s.Identity()
+	}
+	return identityOf(id)
+}
+
+// identityOf returns id, or a unique value if the type of id is not comparable.
+func identityOf(id any) any {
+	if !reflect.ValueOf(id).Comparable() {
+		return new(byte)
+	}
+	return id
+}
+
+var openLimiters = struct {
+	sync.Mutex
+	byIdentity map[identity]*proposers
+}{byIdentity: make(map[identity]*proposers)}
+
+type proposers struct {
+	proposed lease.Config
+	limiters int
+}
+
+// register records an open Limiter and its proposed configuration. register refuses a Limiter that shares
+// buckets with an open Limiter and proposes other settings: chance would decide which settings are in force.
+func (id identity) register(proposed lease.Config) error {
+	openLimiters.Lock()
+	defer openLimiters.Unlock()
+	p := openLimiters.byIdentity[id]
+	if p == nil {
+		p = &proposers{proposed: proposed}
+		openLimiters.byIdentity[id] = p
+	}
+	have := p.proposed
+	if !sameBucket(have, proposed) {
+		return fmt.Errorf("%w: another open Limiter of this Store has Name %q and Version %d, but other "+
+			"settings: limits %v, Overcommit %d, Target %v, StartEmpty %t; this one has %v, %d, %v, %t; "+
+			"use another Name, close the other Limiter, or raise Version",
+			ErrInvalidConfig, id.name, id.version, have.Limits, have.Overcommit, have.Target, have.StartEmpty,
+			proposed.Limits, proposed.Overcommit, proposed.Target, proposed.StartEmpty)
+	}
+	p.limiters++
+	return nil
+}
+
+func (id identity) unregister() {
+	openLimiters.Lock()
+	defer openLimiters.Unlock()
+	p := openLimiters.byIdentity[id]
+	if p.limiters--; p.limiters == 0 {
+		delete(openLimiters.byIdentity, id)
+	}
 }

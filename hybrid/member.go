@@ -10,6 +10,7 @@ import (
 	mathrand "math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -68,15 +69,6 @@ func newGroup(store lease.Store, cfg Config) *group {
 		refresh: g.refreshKey,
 	}
 	return g
-}
-
-// watch shares outage reports with the other Limiters of the store.
-func (g *group) watch() {
-	g.watcher = &outage.Watcher{
-		Clock: g.cfg.Clock, Logger: g.cfg.Logger, Away: g.observer.nodeAway, Back: g.observer.nodeBack,
-	}
-	name := func(number int) string { return nodeName(g.store, number) }
-	g.outages = outage.Watch(storeIdentity(g.store), identityOf(g.cfg.Clock), name, g.watcher)
 }
 
 func (g *group) open() bool { return g.state.Load() == stateOpen }
@@ -202,7 +194,23 @@ func (m *member) nextSeq() int64 {
 	return m.seq.Add(1 + int64(binary.LittleEndian.Uint16(b[:])%seqStepMax))
 }
 
-func (m *member) storedKey(name string) string { return storedKey(m.cfg.Name, name) }
+// nameMark begins the stored keys of a Limiter with a name; nameEnd follows the Limiter's name.
+const nameMark, nameEnd = "@", ":"
+
+// storedKey returns the store's key of the bucket for name, a key in the table.
+// Different pairs of Limiter and key always have different stored keys. A Limiter without a name stores a key
+// unchanged, unless the key begins with nameMark.
+func (g *group) storedKey(name string) string {
+	limiter := g.cfg.Name
+	if limiter == "" && !strings.HasPrefix(name, nameMark) {
+		return name
+	}
+	prefix := nameMark + limiter + nameEnd
+	if len(prefix)+len(name) > lease.KeyMax {
+		name = keyhash.Of(name) // hash only the name, as the store would hash the prefix too
+	}
+	return prefix + name
+}
 
 // knownEntry returns the entry of a key in the table, and activates a key at rest. knownEntry returns nil for
 // a key outside the table and for invalid limits.
@@ -550,7 +558,7 @@ func (g *group) configure(
 		if op != lease.OpInspect {
 			defer g.giveBack(bounded, key)()
 		}
-		st, err = g.store.Configure(bounded, storedKey(g.cfg.Name, lease.ShortKey(key)), op, c)
+		st, err = g.store.Configure(bounded, g.storedKey(lease.ShortKey(key)), op, c)
 	}
 	switch {
 	case err == nil:

@@ -34,9 +34,6 @@ type proposal struct {
 	err    error
 }
 
-// errNoLimits is wrapped by the error of a failed LimitsFor.
-var errNoLimits = errors.New("hybrid: LimitsFor failed")
-
 // configFor returns the configuration to propose for key: own, if a KeyWithLimits gave it, or else a
 // configuration with the limits of LimitsFor or of Config.Limits.
 func (p *proposer) configFor(ctx context.Context, key string, own *proposal) (lease.Config, error) {

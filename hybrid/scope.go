@@ -3,6 +3,7 @@ package hybrid
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -140,6 +141,12 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	c.TTL = max(c.TTL, have.Config.TTL) // a TTL that shrinks and grows again would burn leases
 	after, err := s.local.Configure(ctx, key, op, c)
 	return after.Changed, err
+}
+
+// sameBucket reports whether the configurations c and o make a bucket behave alike.
+func sameBucket(c, o lease.Config) bool {
+	return slices.EqualFunc(c.Limits, o.Limits, Limit.Equal) && c.Overcommit == o.Overcommit &&
+		c.Target == o.Target && c.StartEmpty == o.StartEmpty
 }
 
 // Configure implements lease.Store. The local bucket answers OpInspect, after adopt has copied the remote
