@@ -71,7 +71,7 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	case one == nil:
 		return decision{}, false
 	}
-	one.target.join(one)
+	one.target.join(&one.call, one.state.Sent)
 	answer := one.await()
 	if e := one.entry; e != nil {
 		e.mu.Lock()
@@ -259,11 +259,8 @@ func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted 
 }
 
 func (d *draw) awaits(c *lease.Call) bool {
-	idle := &d.m.keys.idle
-	idle.mu.Lock()
-	e, underWay := d.entry, d.slot.key.UnderWay() == &d.state
-	idle.mu.Unlock()
-	return underWay || e != nil && e.awaits(c)
+	e := d.takeOver()
+	return e != nil && e.awaits(c)
 }
 
 func (d *draw) abandon(c *lease.Call, now clock.Instant, err error) {
@@ -272,7 +269,6 @@ func (d *draw) abandon(c *lease.Call, now clock.Instant, err error) {
 	}
 }
 
-func (d *draw) overdue()               { d.takeOver() }
 func (d *draw) calledNode() *storeNode { return d.target }
 func (d *draw) name() string           { return d.slot.name }
 

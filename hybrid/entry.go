@@ -501,9 +501,6 @@ func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted
 
 func (e *entry) name() string { return e.slot.name }
 
-// overdue implements caller. An entry does nothing before its calls fail.
-func (e *entry) overdue() {}
-
 func (e *entry) calledNode() *storeNode { return e.callNode.Load() }
 
 func (e *entry) awaits(c *lease.Call) bool {

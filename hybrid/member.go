@@ -109,6 +109,13 @@ func (g *group) members() []*member {
 	return all
 }
 
+func (g *group) allNodes() (all []*nodes) {
+	for _, m := range g.members() {
+		all = append(all, &m.nodes)
+	}
+	return all
+}
+
 // member is one process as the store sees it: a holder that numbers its calls. A Limiter has one member for
 // each used class. Each member has a table of keys and a scheduler.
 type member struct {
@@ -133,7 +140,11 @@ func (g *group) newMember(headroom float64) *member {
 	}
 	m.id.Store(&m.instance)
 	m.keys.init()
-	m.nodes.m, m.nodes.target, m.nodes.ttl = m, g.proposer.defaults.Target, g.proposer.defaults.TTL
+	m.nodes = nodes{
+		cfg: &g.cfg, ctx: g.ctx, store: g.store, observer: g.observer, outages: g.outages, watcher: g.watcher,
+		target: g.proposer.defaults.Target, ttl: g.proposer.defaults.TTL,
+		members: g.allNodes, hurry: m.scheduler.hurry,
+	}
 	if g.first != nil {
 		m.nodes.first = &g.first.nodes
 	}

@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -22,7 +23,7 @@ const nodeUnknown, unknownNode = -1, "unknown"
 // storeNode is one node of the store as a member sees it: a node.Node behind a lock.
 type storeNode struct {
 	*health
-	m      *member
+	of     *nodes
 	number int32 // number of the node in the store
 
 	mu          sync.Mutex
@@ -35,15 +36,22 @@ type storeNode struct {
 	sendRound uint64 // last round of the scheduler with a batch to the node
 }
 
-type rules = node.Node[*draw]
+type rules = node.Node[waitingDraw]
+
+// waitingDraw is the call of a draw, which a request has made at since.
+type waitingDraw struct {
+	*lease.Call
+	since clock.Instant
+}
 
 type batch struct {
 	node.Batch
 	to         *storeNode
 	calls      []*lease.Call
-	isProbe    bool         // whether the batch has a probe of a node that is away
-	cancel     func()       // makes the store stop waiting for the batch
-	unanswered atomic.Int64 // number of calls without an answer
+	since      clock.Instant // time of the first request of a batch of draws
+	isProbe    bool          // whether the batch has a probe of a node that is away
+	cancel     func()        // makes the store stop waiting for the batch
+	unanswered atomic.Int64  // number of calls without an answer
 }
 
 // health records whether a node answers. All members of a Limiter share the health of a node: each member
@@ -78,22 +86,28 @@ func (h *health) claimProbe(now clock.Instant) bool {
 		h.probeAsked.CompareAndSwap(last, int64(now))
 }
 
-// failed records the failure of a call sent at time sent, and reports whether an outage of the node begins.
-func (n *storeNode) failed(now, sent clock.Instant, err error) (opened bool) {
-	opened = n.breaker.Failed(now, sent)
-	if !n.breaker.Away() {
-		return opened
-	}
-	var about []any
-	if n.breaker.Active() == 0 {
-		does := "denies"
-		if n.m.cfg.Policy.ColdStart == ColdStartAllow {
-			does = "admits"
+// failed records the failure of a call sent at time sent. If the failure begins an outage, all calls under
+// way to the node fail too, also those of other members.
+func (n *storeNode) failed(now, sent clock.Instant, err error) {
+	opened := n.breaker.Failed(now, sent)
+	if n.breaker.Away() {
+		var about []any
+		if n.breaker.Active() == 0 {
+			does := "denies"
+			if n.of.cfg.Policy.ColdStart == ColdStartAllow {
+				does = "admits"
+			}
+			about = []any{"cold_start", does + " every request until the store first replies"}
 		}
-		about = []any{"cold_start", does + " every request until the store first replies"}
+		n.Node.Failed(n.of.watcher, now, sent, err, about...)
 	}
-	n.Node.Failed(n.m.watcher, now, sent, err, about...)
-	return opened
+	if opened {
+		for _, side := range n.of.members() {
+			for _, b := range side.node(int(n.number)).batches() {
+				b.abandon(n.health, now, err)
+			}
+		}
+	}
 }
 
 // rtt returns the 99th percentile of the round trips to n, or 0 before the first reply.
@@ -129,7 +143,7 @@ func (n *storeNode) hold() {
 	free := n.rules.Hold()
 	n.mu.Unlock()
 	if free {
-		n.m.scheduler.hurry()
+		n.of.hurry()
 	}
 }
 
@@ -147,14 +161,10 @@ func (n *storeNode) do(f func(*rules)) {
 
 // sent records that b is sent now, and sets the timer that finds late batches to n.
 func (n *storeNode) sent(b *batch) {
-	now := n.m.cfg.Clock.Now()
-	since := now
-	if b.Draws {
-		since = b.calls[0].Owner.(*draw).state.Sent
-	}
+	now := n.of.cfg.Clock.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.rules.Send(&b.Batch, now, since)
+	n.rules.Send(&b.Batch, now, b.since)
 	n.lookLocked(now)
 }
 
@@ -163,7 +173,7 @@ func (n *storeNode) landed(b *batch) {
 	free := n.rules.Landed(&b.Batch)
 	n.mu.Unlock()
 	if free {
-		n.m.scheduler.hurry()
+		n.of.hurry()
 	}
 	if b.Draws {
 		n.depart()
@@ -186,7 +196,7 @@ func (n *storeNode) lookLocked(now clock.Instant) {
 	case at >= n.lookAt:
 		return
 	case n.lookTimer == nil:
-		n.lookTimer = n.m.cfg.Clock.AfterFunc(at.Sub(now), n.look)
+		n.lookTimer = n.of.cfg.Clock.AfterFunc(at.Sub(now), n.look)
 	default:
 		n.lookTimer.Reset(at.Sub(now))
 	}
@@ -194,7 +204,7 @@ func (n *storeNode) lookLocked(now clock.Instant) {
 }
 
 func (n *storeNode) look() {
-	now := n.m.cfg.Clock.Now()
+	now := n.of.cfg.Clock.Now()
 	n.mu.Lock()
 	due, forgotten := n.rules.Late(now)
 	n.lookAt = protocol.Never
@@ -204,7 +214,7 @@ func (n *storeNode) look() {
 		b.Owner.(*batch).cancel()
 	}
 	for _, b := range due {
-		n.m.overdue(b.Owner.(*batch), now)
+		b.Owner.(*batch).overdue(now)
 	}
 }
 
@@ -215,35 +225,36 @@ func (n *storeNode) again(b *batch, now, at clock.Instant) {
 	n.lookLocked(now)
 }
 
-func (n *storeNode) join(d *draw) {
-	n.do(func(r *rules) { r.Join(d, d.state.Sent) })
+// join sends c, the call of a draw that began at since, with the node's next batch of draws.
+func (n *storeNode) join(c *lease.Call, since clock.Instant) {
+	n.do(func(r *rules) { r.Join(waitingDraw{c, since}, since) })
 	n.depart()
 }
 
 // depart sends the draws that may be sent now, and fails draws that cannot be sent in time.
 func (n *storeNode) depart() {
-	now := n.m.cfg.Clock.Now()
+	now := n.of.cfg.Clock.Now()
 	n.mu.Lock()
 	draws, stranded, again := n.rules.Depart(now)
 	if again > 0 && !n.departArmed {
 		n.departArmed = true
 		if n.departTimer == nil {
-			n.departTimer = n.m.cfg.Clock.AfterFunc(again, n.departAgain)
+			n.departTimer = n.of.cfg.Clock.AfterFunc(again, n.departAgain)
 		} else {
 			n.departTimer.Reset(again)
 		}
 	}
 	n.mu.Unlock()
 	for _, d := range stranded {
-		d.abandon(&d.call, now, n.lastError())
+		d.Owner.(caller).abandon(d.Call, now, n.lastError())
 	}
 	if len(draws) > 0 {
 		b := n.newBatch()
-		b.Draws = true
+		b.Draws, b.since = true, draws[0].since
 		for _, d := range draws {
-			b.calls = append(b.calls, &d.call)
+			b.calls = append(b.calls, d.Call)
 		}
-		n.m.send(b)
+		b.send()
 	}
 }
 
@@ -260,13 +271,147 @@ func (n *storeNode) newBatch() *batch {
 	return b
 }
 
-// nodes has the nodes of the store. A slow node delays only its own keys.
+// caller is the owner of a call, which handles the call's outcome: an entry, or a draw of a key at rest.
+type caller interface {
+	// receive handles the call c that n has answered, and returns the granted tokens.
+	receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64)
+	// awaits reports whether c, which is overdue, is under way and not abandoned. An entry takes over a draw.
+	awaits(c *lease.Call) bool
+	// abandon ends the wait for c, unless c has been answered.
+	abandon(c *lease.Call, now clock.Instant, err error)
+	// calledNode returns the node that admitted the last call. The breaker of that node records the outcome
+	// of the call, even if the key has moved to another node.
+	calledNode() *storeNode
+	name() string
+}
+
+func (b *batch) send() {
+	n := b.to
+	if len(b.calls) == 0 {
+		n.do((*rules).Cancel)
+		return
+	}
+	ctx, cancel := context.WithCancel(n.of.ctx)
+	b.cancel = cancel
+	b.unanswered.Store(int64(len(b.calls)))
+	n.of.observer.calls.Add(int64(len(b.calls)))
+	n.sent(b)
+	sent := b.Sent()
+	if n.breaker.Away() && !b.isProbe { // an outage began while the batch was built
+		b.abandon(n.health, sent, n.lastError())
+	}
+	go func() {
+		defer n.landed(b)
+		n.of.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
+			n.landed(b) // before any answer, so that a request right after an answer is not held back
+			n.of.answered(group, sent)
+			if b.unanswered.Add(-int64(len(group))) > 0 {
+				return
+			}
+			// The last group ends the batch; Exchange may return later.
+			cancel()
+			n.do(func(r *rules) { r.Over(&b.Batch) })
+		})
+	}()
+}
+
+// answered handles a group of calls of one batch that one node has answered, or that failed at that node.
+func (n *nodes) answered(group []*lease.Call, sent clock.Instant) {
+	now := n.cfg.Clock.Now()
+	n.observer.roundTrips.Add(1)
+	var answeredNode, failedNode *storeNode // nodes that were notified last
+	for _, c := range group {
+		to, called := n.node(c.Node), c.Owner.(caller).calledNode()
+		if protocol.NodeFailed(c.Err) {
+			if called.number == nodeUnknown && called.breaker.Away() {
+				called.failed(now, sent, c.Err) // the failed call may have been the probe of the unknown node
+			}
+			continue
+		}
+		if answeredNode != to {
+			answeredNode = to
+			to.answered(now, sent)
+		}
+		if called != to && called.number == nodeUnknown { // the answer ends the outage of the unknown node
+			called.answered(now, sent)
+			if c.Err == nil {
+				called.breaker.Heard(now, max(c.Grant.ActiveWeight, to.breaker.Active()))
+			}
+		}
+	}
+	reached := false
+	for _, c := range group {
+		to := n.node(c.Node)
+		if c.Err == nil && !reached { // only an answer measures the network
+			to.do(func(r *rules) { r.Reached(now, max(0, now.Sub(sent)-c.Before)) })
+			reached = true
+		}
+		if protocol.NodeFailed(c.Err) && failedNode != to {
+			failedNode = to
+			to.failed(now, sent, c.Err)
+		}
+		owner := c.Owner.(caller)
+		if granted := owner.receive(c, to, now); granted > 0 && n.cfg.Events.Granted != nil {
+			n.cfg.Events.Granted(owner.name(), granted)
+		}
+	}
+}
+
+// abandon ends the wait for the calls of b to the node with the health h.
+func (b *batch) abandon(h *health, now clock.Instant, err error) {
+	for _, c := range b.calls {
+		if owner := c.Owner.(caller); owner.calledNode().health == h {
+			owner.abandon(c, now, err)
+		}
+	}
+}
+
+// overdue makes entries take over b's draws, and ends the wait for b's calls that had no answer in time.
+func (b *batch) overdue(now clock.Instant) {
+	var late []*lease.Call
+	again := protocol.Never
+	for _, c := range b.calls {
+		if !c.Owner.(caller).awaits(c) || !b.Overdue(now) {
+			continue
+		}
+		if fails := b.Fails(now, c.Unsent() == nil, c.SentAfter()); fails > now {
+			again = min(again, fails)
+		} else {
+			late = append(late, c)
+		}
+	}
+	b.to.again(b, now, again)
+	for _, c := range late { // first, because abandon looks whether the call's node is away
+		c.Owner.(caller).calledNode().failed(now, b.Sent(), overdueAs(c))
+	}
+	for _, c := range late {
+		c.Owner.(caller).abandon(c, now, overdueAs(c))
+	}
+}
+
+// overdueAs returns the error of an overdue call, with the reason if the call was never sent.
+func overdueAs(c *lease.Call) error {
+	if why := c.Unsent(); why != nil {
+		return fmt.Errorf("%w: %w", errOverdue, why)
+	}
+	return errOverdue
+}
+
+// nodes has the nodes of the store as one member calls them. A slow node delays only its own keys.
 type nodes struct {
-	first       *nodes // nodes of class 0, whose health other classes share; nil in class 0
-	m           *member
-	target, ttl time.Duration
-	mu          sync.Mutex
-	all         []*storeNode // storeNodes in the order of their numbers, from nodeUnknown on
+	cfg         *Config
+	ctx         context.Context // canceled by Close
+	store       lease.Store
+	observer    *observer
+	outages     *outage.Nodes
+	watcher     *outage.Watcher
+	target, ttl time.Duration   // lease.Config.Target and TTL of most keys
+	first       *nodes          // nodes of class 0, whose health other classes share; nil in class 0
+	members     func() []*nodes // nodes of all members
+	hurry       func()          // sends calls that were held back
+
+	mu  sync.Mutex
+	all []*storeNode // storeNodes in the order of their numbers, from nodeUnknown on
 }
 
 func (n *nodes) node(number int) *storeNode {
@@ -275,16 +420,16 @@ func (n *nodes) node(number int) *storeNode {
 	i := max(number, nodeUnknown) - nodeUnknown
 	for i >= len(n.all) {
 		number := len(n.all) + nodeUnknown
-		added := &storeNode{m: n.m, number: int32(number), lookAt: protocol.Never}
+		added := &storeNode{of: n, number: int32(number), lookAt: protocol.Never}
 		if n.first != nil {
 			added.health = n.first.node(number).health
 		} else {
 			added.health = &health{
-				Node: n.m.outages.Node(number), target: n.target,
+				Node: n.outages.Node(number), target: n.target,
 				breaker: protocol.NewBreaker(n.target, n.ttl, rand.Uint64()),
 			}
 		}
-		added.rules.Init(added.breaker, n.m.cfg.CallTimeout)
+		added.rules.Init(added.breaker, n.cfg.CallTimeout)
 		n.all = append(n.all, added)
 	}
 	return n.all[i]
@@ -313,7 +458,7 @@ func (n *nodes) worst() (rtt time.Duration) {
 
 // stats returns the state of every node that any Limiter of the process has called.
 func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
-	for _, number := range n.m.outages.Numbers() {
+	for _, number := range n.outages.Numbers() {
 		n.node(number)
 	}
 	n.mu.Lock()

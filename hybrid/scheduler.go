@@ -2,8 +2,6 @@ package hybrid
 
 import (
 	"container/heap"
-	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,7 +10,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // roundMax bounds the ready entries and the due entries of one round, so that urgent entries need not wait
@@ -67,7 +64,7 @@ func (s *scheduler) run() {
 	for s.m.ctx.Err() == nil {
 		now := s.m.cfg.Clock.Now()
 		for _, b := range s.collect(now) {
-			s.m.send(b)
+			b.send()
 		}
 		until := s.m.sweep(now)
 		if len(s.due) > 0 {
@@ -243,150 +240,4 @@ func (h *dueHeap) Pop() any {
 	e.index = -1
 	*h = old[:len(old)-1]
 	return e
-}
-
-// caller is the owner of a call, which handles the call's outcome: an entry, or a draw of a key at rest.
-type caller interface {
-	// receive handles the call c that n has answered, and returns the granted tokens.
-	receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64)
-	// awaits reports whether c is under way and not abandoned.
-	awaits(c *lease.Call) bool
-	// abandon ends the wait for c, unless c has been answered.
-	abandon(c *lease.Call, now clock.Instant, err error)
-	// overdue makes an entry take over an overdue draw.
-	overdue()
-	// calledNode returns the node that admitted the last call. The breaker of that node records the outcome
-	// of the call, even if the key has moved to another node.
-	calledNode() *storeNode
-	name() string
-}
-
-func (m *member) send(b *batch) {
-	n := b.to
-	if len(b.calls) == 0 {
-		n.do((*rules).Cancel)
-		return
-	}
-	ctx, cancel := context.WithCancel(m.ctx)
-	b.cancel = cancel
-	b.unanswered.Store(int64(len(b.calls)))
-	m.observer.calls.Add(int64(len(b.calls)))
-	n.sent(b)
-	sent := b.Sent()
-	if n.breaker.Away() && !b.isProbe { // an outage began while the batch was built
-		b.abandon(n, sent, n.lastError())
-	}
-	go func() {
-		defer n.landed(b)
-		m.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
-			n.landed(b) // before any answer, so that a request right after an answer is not held back
-			m.answered(group, sent)
-			if b.unanswered.Add(-int64(len(group))) > 0 {
-				return
-			}
-			// The last group ends the batch; Exchange may return later.
-			cancel()
-			n.do(func(r *rules) { r.Over(&b.Batch) })
-		})
-	}()
-}
-
-// answered handles a group of calls of one batch that one node has answered, or that failed at that node.
-func (m *member) answered(group []*lease.Call, sent clock.Instant) {
-	now := m.cfg.Clock.Now()
-	m.observer.roundTrips.Add(1)
-	var answeredNode, failedNode *storeNode // nodes that were notified last
-	for _, c := range group {
-		n, called := m.nodes.node(c.Node), c.Owner.(caller).calledNode()
-		if protocol.NodeFailed(c.Err) {
-			if called.number == nodeUnknown && called.breaker.Away() {
-				called.failed(now, sent, c.Err) // the failed call may have been the probe of the unknown node
-			}
-			continue
-		}
-		if answeredNode != n {
-			answeredNode = n
-			n.answered(now, sent)
-		}
-		if called != n && called.number == nodeUnknown { // the answer ends the outage of the unknown node
-			called.answered(now, sent)
-			if c.Err == nil {
-				called.breaker.Heard(now, max(c.Grant.ActiveWeight, n.breaker.Active()))
-			}
-		}
-	}
-	reached := false
-	for _, c := range group {
-		n := m.nodes.node(c.Node)
-		if c.Err == nil && !reached { // only an answer measures the network
-			n.do(func(r *rules) { r.Reached(now, max(0, now.Sub(sent)-c.Before)) })
-			reached = true
-		}
-		if protocol.NodeFailed(c.Err) && failedNode != n {
-			failedNode = n
-			m.failed(n, now, sent, c.Err)
-		}
-		owner := c.Owner.(caller)
-		if granted := owner.receive(c, n, now); granted > 0 && m.cfg.Events.Granted != nil {
-			m.cfg.Events.Granted(owner.name(), granted)
-		}
-	}
-}
-
-// failed records the failure of a call to n, sent at time sent. If the failure begins an outage, all calls
-// under way to n fail too.
-func (m *member) failed(n *storeNode, now, sent clock.Instant, err error) {
-	if !n.failed(now, sent, err) {
-		return
-	}
-	for _, m := range m.members() {
-		for _, b := range m.nodes.node(int(n.number)).batches() {
-			b.abandon(n, now, err)
-		}
-	}
-}
-
-func (b *batch) abandon(n *storeNode, now clock.Instant, err error) {
-	for _, c := range b.calls {
-		if owner := c.Owner.(caller); owner.calledNode().health == n.health {
-			owner.abandon(c, now, err)
-		}
-	}
-}
-
-// overdue makes entries take over b's draws, and ends the wait for b's calls that had no answer in time.
-func (m *member) overdue(b *batch, now clock.Instant) {
-	for _, c := range b.calls {
-		c.Owner.(caller).overdue()
-	}
-	if !b.Overdue(now) {
-		return
-	}
-	var late []*lease.Call
-	again := protocol.Never
-	for _, c := range b.calls {
-		if !c.Owner.(caller).awaits(c) {
-			continue
-		}
-		if fails := b.Fails(now, c.Unsent() == nil, c.SentAfter()); fails > now {
-			again = min(again, fails)
-		} else {
-			late = append(late, c)
-		}
-	}
-	b.to.again(b, now, again)
-	for _, c := range late { // first, because abandon looks whether the call's node is away
-		m.failed(c.Owner.(caller).calledNode(), now, b.Sent(), overdueAs(c))
-	}
-	for _, c := range late {
-		c.Owner.(caller).abandon(c, now, overdueAs(c))
-	}
-}
-
-// overdueAs returns the error of an overdue call, with the reason if the call was never sent.
-func overdueAs(c *lease.Call) error {
-	if why := c.Unsent(); why != nil {
-		return fmt.Errorf("%w: %w", errOverdue, why)
-	}
-	return errOverdue
 }
