@@ -66,7 +66,7 @@ type decision struct {
 	entry    *entry
 	hold     hold              // tokens of an admitted request that can be given back
 	wait     time.Duration     // RetryAfter of a denial
-	awayNode *storeNode        // node whose outage made the local share decide; otherwise nil
+	share    *fallbacks        // counts of the node for which the local share decided; otherwise nil
 	shareMax int64             // the most tokens that the local share admits at once
 	outlook  *protocol.Outlook // values of the Result; nil if the entry supplies them
 }
@@ -139,34 +139,6 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 	}
 	draw := e.client.Holder.Pool.Drawn() // read before the take: a later draw would credit more on return
 	return hold{e, n, n, draw}, e.take(n)
-}
-
-// giveBack gives back n of h's tokens as if they had not been taken. The tokens return to their pool, or
-// travel with the key's next call, even if the key has gone to rest. If the Limiter is closed or the key has
-// left the table, giveBack burns the tokens and Stats counts them as burnt. name is the key's name in m.
-func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
-	if n <= 0 || h.n == 0 {
-		return
-	}
-	pooled := min(n, h.pooled)
-	h.n, h.pooled = h.n-n, h.pooled-pooled
-	e := h.entry
-	if e == nil {
-		e = m.knownEntry(name, own)
-	}
-	for ; e != nil; e = m.knownEntry(name, own) {
-		if e.giveBack(n, pooled, h.draw) {
-			return
-		}
-		if pooled = 0; !m.open() { // a new entry has a new pool
-			break
-		}
-	}
-	seen := never
-	if h.entry != nil {
-		h.entry.with(func() { seen = h.entry.seen })
-	}
-	m.observer.burn(n, seen)
 }
 
 func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
@@ -282,7 +254,7 @@ func (m *member) deny(r request, d decision) decision {
 }
 
 // byLimit reports whether limits or the local share denied the request.
-func (d *decision) byLimit() bool { return d.entry != nil || d.awayNode != nil }
+func (d *decision) byLimit() bool { return d.entry != nil || d.share != nil }
 
 // obtainable returns the most tokens of d's key that a request for n can get: n, but with UpTo at most the
 // burst.
@@ -292,7 +264,7 @@ func (d *decision) obtainable(p protocol.Patience, n int64) int64 {
 		return n
 	case d.entry != nil:
 		return min(n, d.entry.client.Capacity())
-	case d.awayNode != nil:
+	case d.share != nil:
 		return min(n, d.shareMax)
 	}
 	return n
@@ -301,9 +273,9 @@ func (d *decision) obtainable(p protocol.Patience, n int64) int64 {
 // book counts as denied the n tokens that a joined request did not get from d's key.
 func (m *member) book(d *decision, n int64) {
 	switch {
-	case d.awayNode != nil:
+	case d.share != nil:
 		m.observer.countDenied(d.outlook.Limit, n)
-		d.awayNode.countFallback(n, 0)
+		d.share.count(n, 0)
 	case m.cfg.Policy.Shadow && (errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded)):
 		m.observer.ended.Add(n)
 	default:
@@ -474,12 +446,6 @@ func (e *entry) decisionLocked(answer protocol.Decision, r request, deadline, ea
 		d.err = e.errorOf(answer, r, deadline, earliest)
 	}
 	return d
-}
-
-type waiter struct {
-	protocol.Waiter
-	answer chan protocol.Decision
-	ctx    context.Context
 }
 
 // awaitLocked queues r and returns its answer. awaitLocked releases the entry's lock while r waits.

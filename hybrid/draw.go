@@ -163,8 +163,8 @@ func (m *member) shareDecision(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {
 	o := u.Outlook(now, r.minTokens(), t, n.breaker.Active(), m.cfg.CallTimeout)
-	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, awayNode: n, shareMax: t.Most()}
-	n.countFallback(took, took)
+	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, share: &n.fallbacks, shareMax: t.Most()}
+	n.fallbacks.count(took, took)
 	if !d.ok {
 		d.wait = o.RetryAfter
 	}

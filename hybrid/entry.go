@@ -51,6 +51,12 @@ type entry struct {
 	urgent    bool // whether a request waits
 }
 
+type waiter struct {
+	protocol.Waiter
+	answer chan protocol.Decision
+	ctx    context.Context
+}
+
 func (e *entry) with(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,11 +142,20 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 func (e *entry) restLocked(now clock.Instant) bool {
 	lifetime := e.client.Lifetime()
 	m, ok := e.client.Rest()
-	if ok {
-		e.endLocked()
-		e.m.keys.idle.rest(e.slot, e, m, now, lifetime)
+	if !ok {
+		return false
 	}
-	return ok
+	e.endLocked()
+	s, idle := e.slot, &e.m.keys.idle
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	s.key.Rest(m, e.denied)
+	s.key.Node = e.node.Load().number
+	s.entry.Store(nil)
+	if s.next == nil { // pop has just unlinked s, and drop will keep s
+		idle.linkLocked(s, now, lifetime)
+	}
+	return true
 }
 
 func (e *entry) timeOut(w *protocol.Waiter, after time.Duration) clock.Timer {
@@ -303,7 +318,7 @@ func (e *entry) countLocked(d protocol.Decision, a protocol.Ask) {
 		if a.Uncounted {
 			n = d.Took
 		}
-		e.node.Load().countFallback(n, d.Took)
+		e.node.Load().fallbacks.count(n, d.Took)
 	case SourceStore:
 		e.m.observer.awaited.Add(d.Took)
 	}
@@ -313,7 +328,7 @@ func (e *entry) book(n int64, source Source) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if source == SourceFallback {
-		e.node.Load().countFallback(n, 0)
+		e.node.Load().fallbacks.count(n, 0)
 	}
 	if e.client.Closed() { // the Limiter's counts already include the ended entry
 		e.m.observer.countDenied(e.client.Limits()[0], n)
@@ -570,27 +585,6 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 		e.m.lost.Add(1) // the tokens expire at the store
 		e.endLocked()
 	}
-}
-
-// refresh calls LimitsFor for e's key, named key, and proposes the result. If two Refresh calls race, the
-// later call wins, because it called LimitsFor after both changes.
-func (e *entry) refresh(ctx context.Context, key string) error {
-	asked := e.m.refreshCount()
-	var given bool
-	if e.with(func() { given = e.byHandle }); given {
-		return nil
-	}
-	c, err := e.m.proposer.configFor(ctx, key, nil)
-	if err != nil {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.byHandle && asked >= e.refreshes {
-		e.refreshes = asked
-		e.client.Propose(e.Now(), e.m.proposer.share(c))
-	}
-	return nil
 }
 
 // insist makes e propose c, the configuration of a KeyWithLimits handle.

@@ -156,13 +156,6 @@ func (j *Joined) eachOf(n []int64) (*Joined, error) {
 	return e, nil
 }
 
-func eachValid(n []int64, keys int) error {
-	if len(n) != keys {
-		return fmt.Errorf("%w: %d numbers for %d keys, must be one for each key", ErrInvalidN, len(n), keys)
-	}
-	return invalidN(slices.Min(n))
-}
-
 // TakeUpTo takes the most tokens that every key has, equally many of each, up to n; see Key.TakeUpTo.
 func (j *Joined) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.UpTo)
@@ -184,6 +177,37 @@ func (j *Joined) WaitN(ctx context.Context, n int64) error {
 		return nil
 	}
 	return j.gather(request{n: n, patience: protocol.InLine, ctx: ctx, verb: "wait"}).err
+}
+
+// Reserve takes estimate tokens of every key or none; see Key.Reserve. Settle then charges the same cost to
+// every key.
+func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
+	return j.reserve(ctx, j, leastEstimate(estimate))
+}
+
+// ReserveEach reserves estimate[i] tokens of the i-th key of Join, for all keys or for none; see TakeEach. An
+// estimate of 0 takes one token, as in Key.Reserve. End with SettleEach, which has a cost for each key:
+// Settle would charge one cost to every key. Errors of ReserveEach are those of TakeEach.
+func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservation, error) {
+	e, err := j.eachOf(estimate)
+	if err != nil {
+		return &Reservation{}, err
+	}
+	for i := range e.parts {
+		e.parts[i].times = leastEstimate(e.parts[i].times)
+	}
+	return j.reserve(ctx, e, 1)
+}
+
+// reserve takes n tokens of asks, which is j, or a copy of j with other numbers of tokens for its keys.
+func (j *Joined) reserve(ctx context.Context, asks *Joined, n int64) (*Reservation, error) {
+	a := asks.take(ctx, n, protocol.OneCall)
+	r := &Reservation{result: a.result, argParts: j.argParts}
+	for i, d := range a.answers {
+		p := &j.parts[i]
+		r.parts = append(r.parts, reserved{p.Key, p.times, asks.parts[i].tokens(n), d.hold})
+	}
+	return r, a.err
 }
 
 // Refund gives back n tokens of every key that were not used; see Key.Refund.
@@ -283,8 +307,7 @@ func (j *Joined) takeOne() bool {
 			continue
 		}
 		for i, h := range holds[:i] {
-			given := hold{h.entry, 1, 1, h.draw}
-			given.giveBack(j.fastKeys[i].m, j.fastKeys[i].name, j.fastKeys[i].own, 1)
+			j.fastKeys[i].giveBack(&hold{h.entry, 1, 1, h.draw}, 1)
 		}
 		return false
 	}
@@ -318,8 +341,7 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 
 func (j *Joined) giveBack(holds []hold) {
 	for i := range holds {
-		p := &j.parts[i]
-		holds[i].giveBack(p.m, p.name, p.own, holds[i].n)
+		j.parts[i].giveBack(&holds[i], holds[i].n)
 	}
 }
 
@@ -333,24 +355,6 @@ type joinedAnswer struct {
 
 // tokens returns how many tokens of p's key a request for n takes. n is not negative.
 func (p *part) tokens(n int64) int64 { return product(n, p.times) }
-
-// product returns a*b, or the largest int64 if a*b overflows. Neither factor is negative.
-func product(a, b int64) int64 {
-	if b > 0 && a > math.MaxInt64/b {
-		return math.MaxInt64
-	}
-	return a * b
-}
-
-func (p *part) inUse() *entry {
-	e := p.e.Load()
-	if e == nil && p.own == nil {
-		if e = p.m.keys.locate(p.name).entry(); e != nil {
-			p.e.Store(e)
-		}
-	}
-	return e
-}
 
 // ask returns the answer of p's key. Only Joined.deny counts and announces a denial, for the key that binds.
 func (p *part) ask(r request) decision {
@@ -466,7 +470,7 @@ func (j *Joined) admit(r request, answers []decision) joinedAnswer {
 			p.m.book(d, countable(max(0, d.obtainable(r.patience, n)-d.taken)))
 			d.shadowed = true
 		}
-		d.hold.giveBack(p.m, p.name, p.own, d.hold.n-n)
+		p.giveBack(&d.hold, d.hold.n-n)
 		d.taken = n
 	}
 	return joinedAnswer{ok: true, answers: answers}
@@ -485,13 +489,17 @@ func (j *Joined) countInvalid(err error) joinedAnswer {
 	return joinedAnswer{err: err}
 }
 
+func (j *Joined) giveBackAll(answers []decision) {
+	for i := range answers {
+		h := &answers[i].hold
+		j.parts[i].giveBack(h, h.n)
+	}
+}
+
 // deny gives back all tokens of answers. Only the key that binds counts the denial, by member.deny.
 func (j *Joined) deny(r request, answers []decision) joinedAnswer {
 	a := joinedAnswer{answers: answers, binding: j.bindingOf(r, answers)}
-	for i := range answers {
-		p, h := &j.parts[i], &answers[i].hold
-		h.giveBack(p.m, p.name, p.own, h.n)
-	}
+	j.giveBackAll(answers)
 	p, d := &j.parts[a.binding], &answers[a.binding]
 	r.name, r.n, r.joined = p.name, p.tokens(r.n), true
 	*d = p.m.deny(r, *d)
@@ -560,10 +568,7 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a joinedAnswer,
 			answers[i] = p.ask(r)
 		}
 		if late {
-			for i := range answers {
-				p, h := &j.parts[i], &answers[i].hold
-				h.giveBack(p.m, p.name, p.own, h.n)
-			}
+			j.giveBackAll(answers)
 			return joinedAnswer{}, i
 		}
 		if !p.admits(&answers[i]) {
@@ -624,12 +629,6 @@ func (p *part) deniesFor(r request) (in time.Duration, sure bool) {
 		return math.MaxInt64, false
 	}
 	return 0, false
-}
-
-// atRest returns the result of check for the state of p's key, which has no entry.
-func (p *part) atRest(check func(*protocol.Key) bool) (yes bool) {
-	p.m.keys.idle.withKey(p.m.keys.locate(p.name).slot, func(k *protocol.Key) { yes = check(k) })
-	return yes
 }
 
 // rarest returns the key that will have its tokens last, as an index in parts. rarest prefers a key in an

@@ -19,7 +19,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/hook"
 	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/node"
-	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -287,7 +286,7 @@ func (m *member) addSlot(p *spot) error {
 		full := fmt.Errorf("%w: all %d keys are in use", ErrTableFull, m.cfg.KeysMax)
 		return &timedError{full, m.proposer.defaults.TTL} // after a TTL an unused key can leave the table
 	}
-	p.slot = m.keys.add(*p)
+	p.slot = m.keys.add(*p, nodeUnknown)
 	return nil
 }
 
@@ -303,7 +302,7 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 		Seed:        mathrand.Uint64(),
 		Stripes:     runtime.GOMAXPROCS(0),
 	})
-	have, took := m.keys.idle.activate(s, e)
+	have, took := e.activate()
 	state := m.state.Load()
 	switch {
 	case have == nil:
@@ -317,6 +316,30 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 		e.Wake(false) // poll puts an entry that needs no call to rest
 	}
 	return have
+}
+
+// activate makes e the entry of its slot, gives e the memory of the key, and returns e and the draw that e has
+// taken over, if any. If the slot already has an entry, activate returns that entry; if the slot has left the
+// table, it returns nil.
+func (e *entry) activate() (have *entry, took *draw) {
+	s, idle := e.slot, &e.m.keys.idle
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	if s.key.Gone() {
+		return nil, nil
+	}
+	if have := s.entry.Load(); have != nil {
+		return have, nil
+	}
+	idle.unlinkLocked(s)
+	e.node.Store(e.m.nodeOf(s.name, int(s.key.Node)))
+	e.denied = s.key.Denied()
+	if d := s.key.Activate(e.Now(), &e.client); d != nil {
+		took = d.Owner.(*draw)
+		e.flight, took.entry = &took.call, e
+	}
+	s.entry.Store(e)
+	return e, took
 }
 
 // proposed is the proposal for a key that becomes active, and the source of the proposal.
@@ -401,6 +424,27 @@ func (m *member) refresh(ctx context.Context, key string) error {
 	return nil
 }
 
+// refresh calls LimitsFor for e's key, named key, and proposes the result. If two Refresh calls race, the
+// later call wins, because it called LimitsFor after both changes.
+func (e *entry) refresh(ctx context.Context, key string) error {
+	asked := e.m.refreshCount()
+	var given bool
+	if e.with(func() { given = e.byHandle }); given {
+		return nil
+	}
+	c, err := e.m.proposer.configFor(ctx, key, nil)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.byHandle && asked >= e.refreshes {
+		e.refreshes = asked
+		e.client.Propose(e.Now(), e.m.proposer.share(c))
+	}
+	return nil
+}
+
 // cachedLimits returns the limits of key in the last reply, or nil if key is out of use.
 func (m *member) cachedLimits(key string) []Limit {
 	s := m.keys.find(key)
@@ -415,35 +459,6 @@ func (m *member) cachedLimits(key string) []Limit {
 		return e.limits()
 	}
 	return nil
-}
-
-// refund refunds n tokens of draw d, or of an unknown draw if d is nil.
-func (m *member) refund(key string, own *proposal, n int64, d *pool.Draw) {
-	if n < 0 || key == "" || !m.open() {
-		m.observer.invalid.Add(1)
-		return
-	}
-	for n > 0 && m.open() {
-		if e := m.knownEntry(key, own); e == nil || e.refund(n, d) {
-			return
-		}
-	}
-}
-
-// charge charges up to n tokens to a key's bucket and returns the charged number.
-func (m *member) charge(key string, own *proposal, n int64) (charged int64, err error) {
-	for m.open() {
-		r := request{name: key, own: own, spot: m.keys.locate(key)}
-		e, err := m.activate(&r)
-		if err != nil {
-			return 0, err
-		}
-		if charged, ok := e.charge(n); ok {
-			m.observer.charged.Add(charged)
-			return charged, nil
-		}
-	}
-	return 0, ErrClosed
 }
 
 // nodeOf returns the node of the key called name, whose last node is number. If the last node is unknown or

@@ -62,7 +62,7 @@ type health struct {
 	breaker    *protocol.Breaker
 	probeAsked atomic.Int64 // last time when a request for a key at rest claimed a probe
 
-	fallbackAdmitted, fallbackDenied atomic.Int64 // tokens decided by Policy.Fallback or ColdStart
+	fallbacks
 }
 
 func (h *health) lastError() error { return cmp.Or(h.Node.Why(), errOverdue) }
@@ -70,12 +70,6 @@ func (h *health) lastError() error { return cmp.Or(h.Node.Why(), errOverdue) }
 func (h *health) answered(now, sent clock.Instant) {
 	h.breaker.Answered(now, sent)
 	h.Node.Answered(now, sent)
-}
-
-// countFallback counts a decision without the store, which admitted some or none of n requested tokens.
-func (h *health) countFallback(n, admitted int64) {
-	h.fallbackAdmitted.Add(admitted)
-	h.fallbackDenied.Add(n - admitted)
 }
 
 // claimProbe reports whether a request may make the due probe of a node that is away. If the scheduler has
@@ -465,7 +459,7 @@ func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
 	defer n.mu.Unlock()
 	for _, one := range n.all {
 		away, called, why := one.Away(now)
-		st := NodeStats{one.Name(), away, why, one.fallbackAdmitted.Load(), one.fallbackDenied.Load()}
+		st := NodeStats{one.Name(), away, why, one.admitted.Load(), one.denied.Load()}
 		if called || st.Fallback != 0 || st.FallbackDenied != 0 {
 			all = append(all, st)
 		}

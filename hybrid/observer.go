@@ -71,6 +71,15 @@ type NodeStats struct {
 	FallbackDenied int64         // tokens in Stats.FallbackDenied of keys on this node
 }
 
+// fallbacks has the tokens of one node that Policy.Fallback or ColdStart decided.
+type fallbacks struct{ admitted, denied atomic.Int64 }
+
+// count counts a decision without the store, which admitted some or none of n requested tokens.
+func (f *fallbacks) count(n, admitted int64) {
+	f.admitted.Add(admitted)
+	f.denied.Add(n - admitted)
+}
+
 // Conserved reports whether every token that the store granted is counted once: Leased = Admitted - Fallback
 // + Returned + Burnt + Held. A returning token counts as Held until the store has answered the call that
 // returns it. A refunded token stays in Admitted. Conserved is always true; false means a bug in this

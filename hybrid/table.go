@@ -123,10 +123,11 @@ func (t *table) active(key string) *entry {
 	return nil
 }
 
-// add returns the slot of the key at p. If the key has no slot, add adds one with a copy of the name.
-func (t *table) add(p spot) *slot {
+// add returns the slot of the key at p. If the key has no slot, add adds one with a copy of the name, whose
+// node is node.
+func (t *table) add(p spot, node int32) *slot {
 	s := &slot{hash: p.hash}
-	s.key.Node = nodeUnknown
+	s.key.Node = node
 	if len(p.name) <= nameInline {
 		copy(s.text[:], p.name)
 		s.name = unsafe.String(&s.text[0], len(p.name)) // text never changes
@@ -228,10 +229,10 @@ func (t *table) each(f func(e *entry)) {
 	}
 }
 
-// idleList has the keys without tokens and requests, which are at rest or soon will be. Only idleList changes
-// the key state of a slot. An idle key leaves the table when its lifetime ends: its bucket is full again and
-// every lease has ended. Keys are in one list per power of two of their lifetime, with the longest idle key
-// first. Therefore an idle key stays in the table for at most twice its lifetime.
+// idleList has the keys without tokens and requests, which are at rest or soon will be. An idle key leaves the
+// table when its lifetime ends: its bucket is full again and every lease has ended. Keys are in one list per
+// power of two of their lifetime, with the longest idle key first. Therefore an idle key stays in the table
+// for at most twice its lifetime.
 type idleList struct {
 	mu      sync.Mutex
 	classes [64]slot // list heads: next is the first key, prev the last
@@ -298,41 +299,6 @@ func (l *idleList) leave(s *slot) {
 	l.unlinkLocked(s)
 	s.key.Leave()
 	s.entry.Store(nil)
-}
-
-// rest replaces e, the entry of s, by m, the memory of the key. The caller holds e's lock.
-func (l *idleList) rest(s *slot, e *entry, m protocol.Memory, now clock.Instant, lifetime time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s.key.Rest(m, e.denied)
-	s.key.Node = e.node.Load().number
-	s.entry.Store(nil)
-	if s.next == nil { // pop has just unlinked s, and drop will keep s
-		l.linkLocked(s, now, lifetime)
-	}
-}
-
-// activate makes e the entry of s, gives e the memory of the key, and returns e and the draw that e has taken
-// over, if any. If s already has an entry, activate returns that entry; if s has left the table, it returns
-// nil.
-func (l *idleList) activate(s *slot, e *entry) (have *entry, took *draw) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s.key.Gone() {
-		return nil, nil
-	}
-	if have := s.entry.Load(); have != nil {
-		return have, nil
-	}
-	l.unlinkLocked(s)
-	e.node.Store(e.m.nodeOf(s.name, int(s.key.Node)))
-	e.denied = s.key.Denied()
-	if d := s.key.Activate(e.Now(), &e.client); d != nil {
-		took = d.Owner.(*draw)
-		e.flight, took.entry = &took.call, e
-	}
-	s.entry.Store(e)
-	return e, took
 }
 
 // withKey calls f with the state of s, or with a new state if s is nil.

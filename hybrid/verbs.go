@@ -2,10 +2,15 @@ package hybrid
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Allow takes one token of key and reports success. Unlike rate.Limiter.Allow, this Allow may wait: if this
@@ -192,7 +197,12 @@ func (k *Key) WaitN(ctx context.Context, n int64) error {
 // estimate of 0, for an unknown cost, takes one token, so a key in debt or without tokens denies it. Errors
 // of Reserve are those of Take.
 func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
-	return reserve(ctx, k.m, k.request(k.e.Load(), estimate, protocol.OneCall))
+	estimate = leastEstimate(estimate)
+	result, hold, err := k.m.takeHold(ctx, k.request(k.e.Load(), estimate, protocol.OneCall))
+	r := &Reservation{result: result, argParts: onlyKey}
+	r.one[0] = reserved{k, 1, estimate, hold}
+	r.parts = r.one[:]
+	return r, err
 }
 
 // Refund gives back n admitted tokens that were not used after all. Refund does not wait: the refund travels
@@ -203,7 +213,7 @@ func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error)
 //
 // Refund does nothing after Close, for an empty key or for a negative n, and Stats.Invalid counts such a
 // Refund. Refund also does nothing for a key outside this process's table.
-func (k *Key) Refund(n int64) { k.m.refund(k.name, k.own, n, nil) }
+func (k *Key) Refund(n int64) { k.refund(n, nil) }
 
 // Peek reads the bucket without taking tokens; see Limiter.Peek.
 func (k *Key) Peek(ctx context.Context) (Result, error) {
@@ -216,4 +226,212 @@ func (k *Key) CachedLimits() []Limit {
 		return e.limits()
 	}
 	return k.m.cachedLimits(k.name)
+}
+
+// inUse returns the entry of k's key, or nil if the key has none. k then has no entry for a handle of KeyWithLimits
+// either, whose first request proposes its limits.
+func (k *Key) inUse() *entry {
+	e := k.e.Load()
+	if e == nil && k.own == nil {
+		if e = k.m.keys.locate(k.name).entry(); e != nil {
+			k.e.Store(e)
+		}
+	}
+	return e
+}
+
+// atRest returns the result of check for the state of k's key, which has no entry.
+func (k *Key) atRest(check func(*protocol.Key) bool) (yes bool) {
+	k.m.keys.idle.withKey(k.m.keys.locate(k.name).slot, func(s *protocol.Key) { yes = check(s) })
+	return yes
+}
+
+// giveBack gives back n of h's tokens as if they had not been taken. The tokens return to their pool, or
+// travel with the key's next call, even if the key has gone to rest. If the Limiter is closed or the key has
+// left the table, giveBack burns the tokens and Stats counts them as burnt.
+func (k *Key) giveBack(h *hold, n int64) {
+	if n <= 0 || h.n == 0 {
+		return
+	}
+	pooled := min(n, h.pooled)
+	h.n, h.pooled = h.n-n, h.pooled-pooled
+	e, m := h.entry, k.m
+	if e == nil {
+		e = m.knownEntry(k.name, k.own)
+	}
+	for ; e != nil; e = m.knownEntry(k.name, k.own) {
+		if e.giveBack(n, pooled, h.draw) {
+			return
+		}
+		if pooled = 0; !m.open() { // a new entry has a new pool
+			break
+		}
+	}
+	seen := never
+	if h.entry != nil {
+		h.entry.with(func() { seen = h.entry.seen })
+	}
+	m.observer.burn(n, seen)
+}
+
+// refund refunds n tokens of draw d, or of an unknown draw if d is nil.
+func (k *Key) refund(n int64, d *pool.Draw) {
+	m := k.m
+	if n < 0 || k.name == "" || !m.open() {
+		m.observer.invalid.Add(1)
+		return
+	}
+	for n > 0 && m.open() {
+		if e := m.knownEntry(k.name, k.own); e == nil || e.refund(n, d) {
+			return
+		}
+	}
+}
+
+// charge charges up to n tokens to k's bucket and returns the charged number.
+func (k *Key) charge(n int64) (charged int64, err error) {
+	m := k.m
+	for m.open() {
+		r := request{name: k.name, own: k.own, spot: m.keys.locate(k.name)}
+		e, err := m.activate(&r)
+		if err != nil {
+			return 0, err
+		}
+		if charged, ok := e.charge(n); ok {
+			m.observer.charged.Add(charged)
+			return charged, nil
+		}
+	}
+	return 0, ErrClosed
+}
+
+// Reservation has tokens that were taken for work whose cost is known only afterwards, such as bytes, rows or
+// the tokens of a language model. The caller reserves an estimate, does the work, and calls Settle with the
+// actual cost, or Cancel if the work was not done. Only the first Settle or Cancel has an effect. An
+// abandoned Reservation has spent its estimate. Goroutines may share a Reservation.
+//
+// The Reservation of golang.org/x/time/rate promises future tokens and a time to use them. A process of this
+// package cannot promise tokens that its bucket has not leased to it. A Reservation of this package has its
+// tokens now, or is not OK; to get tokens later, use Wait.
+type Reservation struct {
+	result   Result
+	settled  atomic.Bool
+	parts    []reserved
+	argParts []int       // index in parts of each argument of Join
+	one      [1]reserved // space for the parts of a single key
+}
+
+type reserved struct {
+	*Key
+	times    int64 // number of arguments of Join with this key
+	estimate int64
+	hold     hold
+}
+
+// leastEstimate returns the tokens to take for an estimate: at least one, because a key in debt admits a
+// request for 0 tokens.
+func leastEstimate(estimate int64) int64 {
+	if estimate == 0 {
+		return 1
+	}
+	return estimate
+}
+
+var onlyKey = []int{0}
+
+// OK reports whether the estimate was admitted. If OK is false, Settle and Cancel do nothing.
+func (r *Reservation) OK() bool { return r.result.OK }
+
+// Result returns the Result that Take would have returned.
+func (r *Reservation) Result() Result { return r.result }
+
+// Settle replaces the estimate by the actual cost, the same cost for every key of a Joined; see SettleEach.
+// If the actual cost is lower, Settle refunds the difference; a window credits the refund only while it
+// counts the reservation. If the actual cost is higher, the bucket owes the difference: it pays with its
+// tokens, and grants nothing to any process until the rate has paid the remaining debt. A calendar's debt
+// ends with its period. The correction by Settle travels with the key's next lease call, within a Target.
+//
+// One debt is at most Policy.MaxOvershoot bursts of each key, 10 by default. Settle charges a larger debt up
+// to MaxOvershoot, and the error wraps ErrOvershoot. A negative actual cost settles nothing: the error wraps
+// ErrInvalidN. If a debt could not be recorded and is lost, the error wraps ErrClosed, ErrTableFull, the
+// error of Config.LimitsFor, or ErrInvalidConfig if LimitsFor returns invalid limits.
+func (r *Reservation) Settle(actual int64) error {
+	if actual < 0 {
+		return fmt.Errorf("%w: the actual cost is %d, must be at least 0", ErrInvalidN, actual)
+	}
+	return r.settle(func(p *reserved) int64 { return product(actual, p.times) })
+}
+
+// SettleEach is Settle with an actual cost for each key, in the order of Join.
+func (r *Reservation) SettleEach(actual ...int64) error {
+	if !r.OK() {
+		return nil
+	}
+	if err := eachValid(actual, len(r.argParts)); err != nil {
+		return err
+	}
+	return r.settle(func(p *reserved) (sum int64) {
+		for k, n := range actual {
+			if &r.parts[r.argParts[k]] == p {
+				sum += min(n, math.MaxInt64-sum)
+			}
+		}
+		return sum
+	})
+}
+
+func (r *Reservation) settle(cost func(*reserved) int64) error {
+	if !r.ends() {
+		return nil
+	}
+	var errs []error
+	for i := range r.parts {
+		p := &r.parts[i]
+		actual := cost(p)
+		switch more := min(actual-p.estimate, lease.WaitingMax); { // WaitingMax is the most a bucket counts
+		case more > 0:
+			charged, err := p.charge(more)
+			if err == nil && charged < more {
+				err = fmt.Errorf("%w: key %s: the actual cost is %d, the estimate %d; "+
+					"Policy.MaxOvershoot charges at most %d more",
+					ErrOvershoot, brief(p.name), actual, p.estimate, charged)
+			}
+			errs = append(errs, err)
+		case more < 0 && p.hold.n > 0: // a fallback takes no tokens of the bucket
+			p.refund(-more, &p.hold.draw)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Cancel gives back the reserved tokens because the work was not done. The bucket credits the tokens less its
+// refill since the reservation, so a later Cancel credits fewer tokens. The bucket credits no tokens if,
+// since the reservation, the limits were changed or a refund has raised the level. Cancel thus never exceeds
+// the limit; Settle(0) refunds all tokens. After Close, Cancel loses the tokens.
+func (r *Reservation) Cancel() {
+	if !r.ends() {
+		return
+	}
+	for i := range r.parts {
+		p := &r.parts[i]
+		p.giveBack(&p.hold, p.hold.n)
+	}
+}
+
+// ends reports whether r is OK and had no Settle or Cancel before, and records that r has one now.
+func (r *Reservation) ends() bool { return r.OK() && !r.settled.Swap(true) }
+
+// product returns a*b, or the largest int64 if a*b overflows. Neither factor is negative.
+func product(a, b int64) int64 {
+	if b > 0 && a > math.MaxInt64/b {
+		return math.MaxInt64
+	}
+	return a * b
+}
+
+func eachValid(n []int64, keys int) error {
+	if len(n) != keys {
+		return fmt.Errorf("%w: %d numbers for %d keys, must be one for each key", ErrInvalidN, len(n), keys)
+	}
+	return invalidN(slices.Min(n))
 }
