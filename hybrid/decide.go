@@ -314,10 +314,15 @@ func (m *member) answer(r request) decision {
 			if r.spot.name == "" {
 				r.spot = m.keys.locate(r.name)
 			}
-			if d, done := m.answerAtRest(&r); done {
-				return d
+			one, share, err := m.begin(&r)
+			switch {
+			case err != nil:
+				return decision{err: err}
+			case share != nil:
+				return *share
+			case one != nil:
+				return one.decide(&r)
 			}
-			var err error
 			if e, err = m.activate(&r); err != nil {
 				return decision{err: err}
 			}

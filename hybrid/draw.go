@@ -28,12 +28,13 @@ type draw struct {
 	entry    *entry // entry that took the draw over; guarded by the idle list's lock
 }
 
-// answerAtRest answers r for a key without an entry: by a draw, or by the local share if the key's node is
-// away and the key never had a reply. done is false if an entry must decide. In an outage unknown keys get no
-// entry, because an entry takes kilobytes and a later call, and a client may invent any number of keys.
-func (m *member) answerAtRest(r *request) (d decision, done bool) {
+// begin returns a draw for r, whose key has no entry, or the answer of the local share if the key's node is away
+// and the key never had a reply, or neither if an entry must decide. In an outage unknown keys get no entry,
+// because an entry takes kilobytes and a later call, and a client may invent any number of keys. A key all of
+// whose requests are denied (Terms.Denies) does not even get a slot.
+func (m *member) begin(r *request) (one *draw, share *decision, err error) {
 	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // a draw would save no round trip
-		return decision{}, false
+		return nil, nil, nil
 	}
 	if r.handle != nil && r.handle.Load() != nil {
 		r.handle.Store(nil)
@@ -45,46 +46,26 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	n := m.nodeOf(r.spot.name, number)
 	away := n.breaker.Away()
 	if r.patience != protocol.OneCall && !away {
-		return decision{}, false
+		return nil, nil, nil
 	}
 	own, err := m.proposalFor(r)
 	if err != nil {
-		return decision{err: err}, true
+		return nil, nil, err
 	}
 	r.proposed = own // stored so that an entry does not call LimitsFor again
 	if away && !n.full() && n.claimProbe(m.cfg.Clock.Now()) {
-		return decision{}, false
+		return nil, nil, nil
 	}
-	if d, done = m.denyAway(r, n, own.config); done {
-		return d, true
+	if t := m.termsAt(n, own.config); !away || !t.Denies(n.breaker.Active()) {
+		if err := m.addSlot(&r.spot); err != nil {
+			return nil, nil, err
+		}
+		if f := m.beforeReport; f != nil {
+			f(r.spot.name)
+		}
 	}
-	if err := m.addSlot(&r.spot); err != nil {
-		return decision{err: err}, true
-	}
-	if f := m.beforeReport; f != nil {
-		f(r.spot.slot.name)
-	}
-	one, share := m.beginAtRest(r, own)
-	switch {
-	case share != nil:
-		return *share, true
-	case one == nil:
-		return decision{}, false
-	}
-	one.target.join(&one.call, one.state.Sent)
-	answer := one.await()
-	if e := one.entry; e != nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.decisionLocked(answer, *r, 0, 0), true // only a request in line has a deadline
-	}
-	m.observer.awaited.Add(answer.Took)
-	d = decision{ok: true, taken: answer.Took, source: answer.Source, hold: hold{n: answer.Took, draw: answer.Draw}}
-	if r.verb != "" { // the method returns a Result
-		outlook := protocol.GrantOutlook(&one.call.Grant, r.n, m.cfg.Policy.Headroom)
-		d.outlook = &outlook
-	}
-	return d, true
+	one, share = m.beginAtRest(r, own)
+	return one, share, nil
 }
 
 // termsAt returns the protocol.Terms of a key at rest on node n that proposes c.
@@ -93,39 +74,40 @@ func (m *member) termsAt(n *storeNode, c *lease.Config) protocol.Terms {
 		CallTimeout: m.cfg.CallTimeout}
 }
 
-// denyAway denies r without adding a slot if node n is away and the policy or the limits deny every request
-// for a key that never had a reply (Terms.Denies).
-func (m *member) denyAway(r *request, n *storeNode, c *lease.Config) (d decision, done bool) {
-	now, t := m.cfg.Clock.Now(), m.termsAt(n, c)
-	if !t.Denies(n.breaker.Active()) {
-		return decision{}, false
-	}
-	way := protocol.ByClient
-	m.keys.idle.withKey(r.spot.slot, func(k *protocol.Key) { way = k.Asked(now, r.ask(), &t, n.breaker) })
-	if way != protocol.ByShare {
-		return decision{}, false
-	}
-	r.n = r.ask().Most(t.Most())
-	return m.shareDecision(r, 0, now, n, &protocol.Unheard{}, &t), true
-}
-
-// beginAtRest returns a draw for r, or the answer of the local share, or neither if an entry must decide.
+// beginAtRest is begin with the state of r's key. The key may have no slot.
 func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decision) {
 	s, idle := r.spot.slot, &m.keys.idle
+	key := &protocol.Key{Node: nodeUnknown}
+	if s != nil {
+		key = &s.key
+	}
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	now := m.cfg.Clock.Now()
-	if !m.open() || own.fromSlot && s.key.Own() != own.config { // the key's proposal has changed
+	if !m.open() || own.fromSlot && key.Own() != own.config { // the key's proposal has changed
 		return nil, nil
 	}
 	if m.outdated(&own) && !own.byHandle && m.cfg.LimitsFor != nil {
 		return nil, nil
 	}
-	n := m.nodeOf(s.name, int(s.key.Node))
-	t := m.termsAt(n, own.config)
-	switch s.key.Asked(now, r.ask(), &t, n.breaker) {
+	n := m.nodeOf(r.spot.name, int(key.Node))
+	t, active := m.termsAt(n, own.config), n.breaker.Active()
+	switch key.Asked(now, r.ask(), &t, n.breaker) {
+	case protocol.ByShare:
+		r.n = r.ask().Most(t.Most())
+		if t.Denies(active) {
+			d := m.shareDecision(r, 0, now, n, &protocol.Unheard{}, &t)
+			return nil, &d
+		}
+		if s == nil { // the node's weight has just become known
+			return nil, nil
+		}
+		took, u := key.Fallback(now, r.minTokens(), r.n, &t, active)
+		m.idleLocked(s, now, u.FullAt(&t, active).Sub(now))
+		d := m.shareDecision(r, took, now, n, u, &t)
+		share = &d
 	case protocol.ByDraw:
-		if !n.breaker.Admit(now) {
+		if s == nil || !n.breaker.Admit(now) { // without a slot, the node has just come back
 			return nil, nil
 		}
 		one = &draw{m: m, slot: s, target: n, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), proposed: own}
@@ -133,20 +115,34 @@ func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decisi
 		one.Waiter = protocol.Waiter{Ask: r.ask(), Owner: &one.waiter}
 		one.call.Key, one.call.Node, one.call.Owner = m.storedKey(s.name), int(n.number), one
 		one.state = protocol.Draw{For: &one.Waiter, Request: &one.call.Request, Owner: one}
-		s.key.Draw(now, m.nextSeq(), &t, &one.state)
+		key.Draw(now, m.nextSeq(), &t, &one.state)
 		idle.unlinkLocked(s)
 		s.linkBefore(&idle.drawing)
-	case protocol.ByShare:
-		r.n = r.ask().Most(t.Most())
-		took, u := s.key.Fallback(now, r.minTokens(), r.n, &t, n.breaker.Active())
-		m.idleLocked(s, now, u.FullAt(&t, n.breaker.Active()).Sub(now))
-		d := m.shareDecision(r, took, now, n, u, &t)
-		share = &d
 	default:
 		return nil, nil
 	}
-	s.key.Given = own.byHandle
+	key.Given = own.byHandle
 	return one, share
+}
+
+// decide sends d and returns its answer to r.
+func (d *draw) decide(r *request) decision {
+	d.target.join(&d.call, d.state.Sent)
+	answer := d.await()
+	if e := d.entry; e != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.decisionLocked(answer, *r, 0, 0) // only a request in line has a deadline
+	}
+	d.m.observer.awaited.Add(answer.Took)
+	made := decision{
+		ok: true, taken: answer.Took, source: answer.Source, hold: hold{n: answer.Took, draw: answer.Draw},
+	}
+	if r.verb != "" { // the method returns a Result
+		outlook := protocol.GrantOutlook(&d.call.Grant, r.n, d.m.cfg.Policy.Headroom)
+		made.outlook = &outlook
+	}
+	return made
 }
 
 // idleLocked makes s leave the table after lifetime, unless s is used again.

@@ -63,6 +63,16 @@ func (e *entry) with(f func()) {
 	f()
 }
 
+// whileOpen calls f with e's lock, unless e has ended, and reports whether it has called f.
+func (e *entry) whileOpen(f func()) (open bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if open = !e.client.Closed(); open {
+		f()
+	}
+	return open
+}
+
 // take takes n tokens from e's pool, on the hot path. take returns false if e is nil.
 func (e *entry) take(n int64) bool {
 	if e == nil || n <= 0 {
@@ -163,26 +173,21 @@ func (e *entry) timeOut(w *protocol.Waiter, after time.Duration) clock.Timer {
 }
 
 func (e *entry) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() {
-		return
-	}
-	if e.leaving && !e.client.Idle() {
-		e.m.lost.Add(1) // Close ends a Shutdown early
-	}
-	e.endLocked()
+	e.whileOpen(func() {
+		if e.leaving && !e.client.Idle() {
+			e.m.lost.Add(1) // Close ends a Shutdown early
+		}
+		e.endLocked()
+	})
 }
 
 // leave starts to give back all tokens of e, for Shutdown.
 func (e *entry) leave() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.client.Closed() {
+	e.whileOpen(func() {
 		e.leaving = true
 		e.m.leaving.Add(1)
 		e.client.Leave()
-	}
+	})
 }
 
 // endLocked ends e, once. A Key that points to an ended entry finds the key's new entry at its next request.
@@ -200,19 +205,16 @@ func (e *entry) tally() tally {
 }
 
 func (e *entry) addTo(st *Stats) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() {
-		return
-	}
-	if !e.m.observer.addToSum(e.tally, &e.seen, e.client.Denials.Collect, e.client.Limits()) {
-		return
-	}
-	e.client.Line.Waiters(func(*protocol.Waiter) { st.Waiting++ })
-	st.InUse++
-	if e.client.Failures.Degraded() {
-		st.Degraded++
-	}
+	e.whileOpen(func() {
+		if !e.m.observer.addToSum(e.tally, &e.seen, e.client.Denials.Collect, e.client.Limits()) {
+			return
+		}
+		e.client.Line.Waiters(func(*protocol.Waiter) { st.Waiting++ })
+		st.InUse++
+		if e.client.Failures.Degraded() {
+			st.Degraded++
+		}
+	})
 }
 
 func (e *entry) lostLocked(reason LossReason) {
@@ -348,37 +350,28 @@ func (e *entry) NewID() string {
 }
 
 func (e *entry) bucketChanged(limits []Limit) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.client.Closed() {
+	e.whileOpen(func() {
 		e.client.BucketChanged(limits)
 		e.heardAt = 0
 		e.Wake(true)
-	}
+	})
 }
 
 // refund adds n tokens of draw d, nil if unknown, to e's next call, or returns false if e has ended.
 func (e *entry) refund(n int64, d *pool.Draw) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() {
-		return false
-	}
-	e.client.Holder.Refund(min(n, e.client.Capacity()), d)
-	e.Wake(false)
-	return true
+	return e.whileOpen(func() {
+		e.client.Holder.Refund(min(n, e.client.Capacity()), d)
+		e.Wake(false)
+	})
 }
 
 // charge charges up to n tokens and returns the charged number. ok is false if e has ended.
 func (e *entry) charge(n int64) (charged int64, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() {
-		return 0, false
-	}
-	charged = e.client.Charge(e.Now(), n)
-	e.Wake(false)
-	return charged, true
+	ok = e.whileOpen(func() {
+		charged = e.client.Charge(e.Now(), n)
+		e.Wake(false)
+	})
+	return charged, ok
 }
 
 // beginReset gives back e's holding with a new call. beginReset returns when that call has ended, the node is
@@ -526,14 +519,13 @@ func (e *entry) awaits(c *lease.Call) bool {
 
 func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
 	defer e.m.observer.queue.run()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() || e.flight != c {
-		return
-	}
-	e.failLocked(now, err)
-	e.callEndedLocked()
-	e.Wake(e.leaving || e.client.Line.HasWaiters())
+	e.whileOpen(func() {
+		if e.flight == c {
+			e.failLocked(now, err)
+			e.callEndedLocked()
+			e.Wake(e.leaving || e.client.Line.HasWaiters())
+		}
+	})
 }
 
 // acceptLocked handles the first reply to the open call, and reports whether c is the open call.
