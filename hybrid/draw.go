@@ -2,7 +2,6 @@ package hybrid
 
 import (
 	"context"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/node"
@@ -53,7 +52,7 @@ func (m *member) begin(r *request) (one *draw, share *decision, err error) {
 		return nil, nil, err
 	}
 	r.proposed = own // stored so that an entry does not call LimitsFor again
-	if away && !n.full() && n.claimProbe(m.cfg.Clock.Now()) {
+	if away && !ask(n, (*rules).Full) && n.claimProbe(m.cfg.Clock.Now()) {
 		return nil, nil, nil
 	}
 	if t := m.termsAt(n, own.config); !away || !t.Denies(n.breaker.Active()) {
@@ -143,15 +142,6 @@ func (d *draw) decide(r *request) decision {
 		made.outlook = &outlook
 	}
 	return made
-}
-
-// idleLocked makes s leave the table after lifetime, unless s is used again.
-func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) {
-	idle := &m.keys.idle
-	idle.unlinkLocked(s)
-	if idle.linkLocked(s, now, lifetime) {
-		m.wake()
-	}
 }
 
 // shareDecision counts and returns the local share's answer to r; took is the number of tokens that r got.

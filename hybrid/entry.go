@@ -579,6 +579,14 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 	}
 }
 
+// proposeAgain proposes c, which LimitsFor returned after the given number of Refresh calls.
+func (e *entry) proposeAgain(c *lease.Config, refreshes int64) {
+	if !e.byHandle && refreshes >= e.refreshes {
+		e.refreshes = refreshes
+		e.client.Propose(e.Now(), c)
+	}
+}
+
 // insist makes e propose c, the configuration of a KeyWithLimits handle.
 func (e *entry) insist(c *lease.Config) {
 	e.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/outage"
@@ -153,8 +154,6 @@ func (g *group) newMember(headroom float64) *member {
 
 func (m *member) run() { go m.scheduler.run() }
 
-func (m *member) wake() { m.scheduler.wake() }
-
 func (m *member) close() {
 	m.endDraws()
 	m.keys.each((*entry).close)
@@ -181,7 +180,7 @@ func (m *member) refreshAll(ctx context.Context, note func(error)) {
 	}
 	m.keys.each(func(e *entry) {
 		if !keyhash.Is(e.slot.name) {
-			note(e.refresh(ctx, e.slot.name))
+			note(m.refresh(ctx, e.slot.name))
 		}
 	})
 }
@@ -257,7 +256,7 @@ func (m *member) activate(r *request) (*entry, error) {
 		if e := m.newEntry(r.spot.slot, own); e != nil {
 			if m.outdated(&own) {
 				ctx, end := m.proposer.withTimeout(r.context())
-				_ = e.refresh(ctx, r.name)
+				_ = m.refresh(ctx, r.name)
 				end()
 			}
 			return e, nil
@@ -275,6 +274,15 @@ func (m *member) forget(s *slot) {
 	defer m.keys.idle.mu.Unlock()
 	if s.key.AtRest() && s.key.UnderWay() == nil && s.next == nil {
 		m.idleLocked(s, m.cfg.Clock.Now(), 0)
+	}
+}
+
+// idleLocked makes s leave the table after lifetime, unless s is used again.
+func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) {
+	idle := &m.keys.idle
+	idle.unlinkLocked(s)
+	if idle.linkLocked(s, now, lifetime) {
+		m.scheduler.wake()
 	}
 }
 
@@ -394,25 +402,32 @@ func (m *member) proposeAnew() (drawing []*draw) {
 	return drawing
 }
 
-// refresh calls LimitsFor for key, if the key is in use, and proposes the result.
+// refresh calls LimitsFor for key, if the key is in use, and proposes the result. If two Refresh calls race,
+// the later call wins, because it called LimitsFor after both changes.
 func (m *member) refresh(ctx context.Context, key string) error {
 	s := m.keys.find(key)
 	if s == nil {
 		return nil
 	}
-	if e := s.entry.Load(); e != nil {
-		return e.refresh(ctx, key)
+	idle, asks, now, asked := &m.keys.idle, false, m.cfg.Clock.Now(), m.refreshCount()
+	e := s.entry.Load()
+	if e != nil {
+		e.with(func() { asks = !e.byHandle })
+	} else {
+		idle.withKey(s, func(k *protocol.Key) { asks = k.Proposed(now) != nil && !k.Given })
 	}
-	idle, asks, now := &m.keys.idle, false, m.cfg.Clock.Now()
-	if idle.withKey(s, func(k *protocol.Key) { asks = k.Proposed(now) != nil && !k.Given }); !asks {
+	if !asks {
 		return nil
 	}
-	asked := m.refreshCount()
 	c, err := m.proposer.configFor(ctx, key, nil)
 	if err != nil {
 		return err
 	}
 	own := m.proposer.share(c)
+	if e != nil {
+		e.with(func() { e.proposeAgain(own, asked) })
+		return nil
+	}
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	if m.refreshCount() != asked && s.key.UnderWay() == nil {
@@ -420,27 +435,6 @@ func (m *member) refresh(ctx context.Context, key string) error {
 	}
 	if s.key.Own() != nil && !s.key.Given {
 		s.key.Propose(own)
-	}
-	return nil
-}
-
-// refresh calls LimitsFor for e's key, named key, and proposes the result. If two Refresh calls race, the
-// later call wins, because it called LimitsFor after both changes.
-func (e *entry) refresh(ctx context.Context, key string) error {
-	asked := e.m.refreshCount()
-	var given bool
-	if e.with(func() { given = e.byHandle }); given {
-		return nil
-	}
-	c, err := e.m.proposer.configFor(ctx, key, nil)
-	if err != nil {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.byHandle && asked >= e.refreshes {
-		e.refreshes = asked
-		e.client.Propose(e.Now(), e.m.proposer.share(c))
 	}
 	return nil
 }

@@ -104,25 +104,18 @@ func (n *storeNode) failed(now, sent clock.Instant, err error) {
 	}
 }
 
-// rtt returns the 99th percentile of the round trips to n, or 0 before the first reply.
-func (n *storeNode) rtt() time.Duration {
+// ask returns the answer of n's rules to f.
+func ask[T any](n *storeNode, f func(*rules) T) T {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.rules.RTT()
+	return f(&n.rules)
 }
+
+// rtt returns the 99th percentile of the round trips to n, or 0 before the first reply.
+func (n *storeNode) rtt() time.Duration { return ask(n, (*rules).RTT) }
 
 // shortest returns the shortest round trip; see node.Node.
-func (n *storeNode) shortest() time.Duration {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.rules.Shortest()
-}
-
-func (n *storeNode) full() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.rules.Full()
-}
+func (n *storeNode) shortest() time.Duration { return ask(n, (*rules).Shortest) }
 
 // gate reports whether a call to n may be sent now, and the next time when any call may be sent.
 func (n *storeNode) gate(now clock.Instant, urgent bool) (ok bool, next clock.Instant) {
@@ -133,18 +126,9 @@ func (n *storeNode) gate(now clock.Instant, urgent bool) (ok bool, next clock.In
 
 // hold records that an urgent call is held back until node n has room for the call.
 func (n *storeNode) hold() {
-	n.mu.Lock()
-	free := n.rules.Hold()
-	n.mu.Unlock()
-	if free {
+	if ask(n, (*rules).Hold) {
 		n.of.hurry()
 	}
-}
-
-func (n *storeNode) open() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.rules.Open()
 }
 
 func (n *storeNode) do(f func(*rules)) {

@@ -175,7 +175,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		return (b.to == n || n.number == nodeUnknown) && len(b.calls) < node.BatchSize
 	})
 	if i < 0 {
-		if !n.open() {
+		if !ask(n, (*rules).Open) {
 			again := now.Add(node.Window) // the node has too many batches under way
 			if n.breaker.Away() {
 				again = max(again, e.turn(now))
