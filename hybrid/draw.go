@@ -76,9 +76,11 @@ func (m *member) termsAt(n *storeNode, c *lease.Config) protocol.Terms {
 // beginAtRest is begin with the state of r's key. The key may have no slot.
 func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decision) {
 	s, idle := r.spot.slot, &m.keys.idle
-	key := &protocol.Key{Node: nodeUnknown}
+	var key *protocol.Key
 	if s != nil {
 		key = &s.key
+	} else {
+		key = &protocol.Key{Node: nodeUnknown}
 	}
 	idle.mu.Lock()
 	defer idle.mu.Unlock()

@@ -489,21 +489,18 @@ func (e *entry) locateLocked() {
 // error does not count.
 func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	defer e.m.observer.queue.run()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() {
-		return 0
-	}
-	e.node.Store(n)
-	switch {
-	case c.Err == nil && e.acceptLocked(c, now):
-		e.flight = nil // a late reply to the first call also ends its retry
-		granted = c.Grant.Granted
-	case c == e.flight:
-		e.failLocked(now, cmp.Or(c.Err, errForeign))
-	}
-	e.callEndedLocked()
-	e.Wake(e.leaving || e.client.Line.HasWaiters())
+	e.whileOpen(func() {
+		e.node.Store(n)
+		switch {
+		case c.Err == nil && e.acceptLocked(c, now):
+			e.flight = nil // a late reply to the first call also ends its retry
+			granted = c.Grant.Granted
+		case c == e.flight:
+			e.failLocked(now, cmp.Or(c.Err, errForeign))
+		}
+		e.callEndedLocked()
+		e.Wake(e.leaving || e.client.Line.HasWaiters())
+	})
 	return granted
 }
 
