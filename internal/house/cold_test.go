@@ -18,7 +18,7 @@ import (
 
 // coldMost bounds the files of hybrid, node, protocol and pool through which the first request for a
 // key runs.
-const coldMost = 15
+const coldMost = 14
 
 func TestAColdAllowIsShort(t *testing.T) {
 	// Given the coverage of one Allow of a new key, by a program of its own,
