@@ -79,7 +79,7 @@ type Result struct {
 	Shadowed  bool   // whether Policy.Shadow admitted a denied request; other fields describe the denial
 	Key       string // the key; for a Joined the key that binds (see Joined.Take)
 	Limit     Limit  // the limit with the smallest fraction left, or with the longest wait of a denial
-	Remaining int64  // tokens in this process and in the bucket at the last reply, 0 to the burst
+	Remaining int64  // tokens in this process and in the bucket at the last reply, 0 to the burst less Policy.Headroom
 	// RetryAfter is the time until the tokens can exist: 0 if OK, above 0 for a denial. A caller that sleeps
 	// RetryAfter between attempts is denied at most once per token. In an outage RetryAfter is the time until
 	// the local share has the tokens, or else a CallTimeout. Blocked denies with a RetryAfter of 100 years.
@@ -391,8 +391,8 @@ func (e *entry) capped(r request) int64 {
 	return min(r.n, e.client.Capacity())
 }
 
-// burnLateLocked counts tokens as burnt that a take with Policy.StrictExpiry found expired after the entry
-// had ended. The account of an ended entry is closed.
+// burnLateLocked counts late burns: with Policy.StrictExpiry a take may find tokens expired after the entry
+// has ended and its account is closed.
 func (e *entry) burnLateLocked() {
 	if e.client.Closed() {
 		if n := e.client.Holder.BurnLate(); n > 0 {

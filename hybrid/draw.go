@@ -27,10 +27,10 @@ type draw struct {
 	entry    *entry // entry that took the draw over; guarded by the idle list's lock
 }
 
-// begin returns a draw for r, whose key has no entry, or the answer of the local share if the key's node is away
-// and the key never had a reply, or neither if an entry must decide. In an outage unknown keys get no entry,
-// because an entry takes kilobytes and a later call, and a client may invent any number of keys. A key all of
-// whose requests are denied (Terms.Denies) does not even get a slot.
+// begin returns a draw for r, whose key has no entry, or the answer of the local share if the key's node is
+// away and the key never had a reply, or neither if an entry must decide. In an outage unknown keys get no
+// entry, because an entry takes kilobytes and a later call, and a client may invent any number of keys. A key
+// all of whose requests are denied (Terms.Denies) does not even get a slot.
 func (m *member) begin(r *request) (one *draw, share *decision, err error) {
 	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // a draw would save no round trip
 		return nil, nil, nil
@@ -151,7 +151,9 @@ func (m *member) shareDecision(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {
 	o := u.Outlook(now, r.minTokens(), t, n.breaker.Active(), m.cfg.CallTimeout)
-	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, share: &n.fallbacks, shareMax: t.Most()}
+	d := decision{
+		ok: took > 0, taken: took, source: SourceFallback, outlook: &o, share: &n.fallbacks, shareMax: t.Most(),
+	}
 	n.fallbacks.count(took, took)
 	if !d.ok {
 		d.wait = o.RetryAfter

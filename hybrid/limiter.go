@@ -84,8 +84,9 @@ func (l *Limiter) Close() error {
 // context with a timeout, not a context that an interrupt has already ended.
 //
 // Shutdown returns nil once the store has all tokens back. After an error the Limiter is closed too, and the
-// unreturned tokens count as spent within a TTL. The error is the context's, or wraps ErrUnavailable if the store did
-// not take the tokens. The caller of Shutdown need only log the error. A second Shutdown waits for the first.
+// unreturned tokens count as spent within a TTL. The error is the context's, or wraps ErrUnavailable if the
+// store did not take the tokens. The caller of Shutdown need only log the error. A second Shutdown waits for
+// the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
 		for _, m := range l.members() {

@@ -326,9 +326,9 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 	return have
 }
 
-// activate makes e the entry of its slot, gives e the memory of the key, and returns e and the draw that e has
-// taken over, if any. If the slot already has an entry, activate returns that entry; if the slot has left the
-// table, it returns nil.
+// activate makes e the entry of its slot, gives e the memory of the key, and returns e and the draw that e
+// has taken over, if any. If the slot already has an entry, activate returns that entry; if the slot has left
+// the table, it returns nil.
 func (e *entry) activate() (have *entry, took *draw) {
 	s, idle := e.slot, &e.m.keys.idle
 	idle.mu.Lock()

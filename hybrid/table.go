@@ -229,10 +229,10 @@ func (t *table) each(f func(e *entry)) {
 	}
 }
 
-// idleList has the keys without tokens and requests, which are at rest or soon will be. An idle key leaves the
-// table when its lifetime ends: its bucket is full again and every lease has ended. Keys are in one list per
-// power of two of their lifetime, with the longest idle key first. Therefore an idle key stays in the table
-// for at most twice its lifetime.
+// idleList has the keys without tokens and requests, which are at rest or soon will be. An idle key leaves
+// the table when its lifetime ends: its bucket is full again and every lease has ended. Keys are in one list
+// per power of two of their lifetime, with the longest idle key first. Therefore an idle key stays in the
+// table for at most twice its lifetime.
 type idleList struct {
 	mu      sync.Mutex
 	classes [64]slot // list heads: next is the first key, prev the last

@@ -228,8 +228,8 @@ func (k *Key) CachedLimits() []Limit {
 	return k.m.cachedLimits(k.name)
 }
 
-// inUse returns the entry of k's key, or nil if the key has none. k then has no entry for a handle of KeyWithLimits
-// either, whose first request proposes its limits.
+// inUse returns the entry of k's key, or nil if the key has none. k then has no entry for a handle of
+// KeyWithLimits either, whose first request proposes its limits.
 func (k *Key) inUse() *entry {
 	e := k.e.Load()
 	if e == nil && k.own == nil {

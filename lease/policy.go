@@ -97,8 +97,8 @@ type Policy struct {
 	// share a key: see CallsPerSecond. An explicit Target is reduced to at most (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
 	// TTL is the time for which a holding is valid without renewal. Tokens held by a process that dies count
-	// as spent when the TTL has passed. A TTL of 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a
-	// renewal and its retry).
+	// as spent when the TTL has passed. A TTL of 0 means the larger of 4*Target (three missed renewals) and
+	// 2*CallTimeout (a renewal and its retry).
 	TTL time.Duration
 	// MinBatch is the least number of tokens to ask for ahead. With a MinBatch above 1, rarely used keys
 	// lease tokens too and make no draws. A MinBatch of 0 means 1; more would strand tokens on rarely used

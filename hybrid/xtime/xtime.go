@@ -89,8 +89,8 @@ func (l *Limiter) Limit() rate.Limit {
 	}
 }
 
-// Burst returns the burst in force, 0 for hybrid.Blocked, and 2^38 for hybrid.Unlimited. Without an answer of the store Burst returns the
-// last known burst, at first 0.
+// Burst returns the burst in force, 0 for hybrid.Blocked, and 2^38 for hybrid.Unlimited. Without an answer of
+// the store Burst returns the last known burst, at first 0.
 func (l *Limiter) Burst() int {
 	limit := l.inForce()
 	if limit == hybrid.Blocked {

@@ -170,8 +170,9 @@ func (c *Client) bounded(now clock.Instant) bool {
 	return h.at != 0 && !c.Failures.Degraded() && !c.Outdated() && c.resets == 0 && now < h.at.Add(h.ttl)
 }
 
-// earliest returns a time before which a request in line cannot have its tokens (9.8), if bounded is true. ahead
-// is the number of tokens that the requests in line up to this one lack beyond those that this process holds.
+// earliest returns a time before which a request in line cannot have its tokens (9.8), if bounded is true.
+// ahead is the number of tokens that the requests in line up to this one lack beyond those that this process
+// holds.
 func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	if ahead <= 0 {
 		return 0

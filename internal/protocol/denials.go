@@ -102,8 +102,9 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 		span := min(delay, d.target/2) / 10
 		delay = min(delay+time.Duration(d.next()%uint64(span+1)), longest)
 	}
-	// Count the delay from the sending, as the next call takes as long to reach the bucket. If the delay began
-	// at the reply, each call of a small burst would come a round trip too late, in which nothing is refilled.
+	// Count the delay from the sending, as the next call takes as long to reach the bucket. If the delay
+	// began at the reply, each call of a small burst would come a round trip too late, in which nothing is
+	// refilled.
 	return max(now+1, d.holder.firstSent.Add(delay))
 }
 

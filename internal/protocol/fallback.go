@@ -99,9 +99,9 @@ func (f *fallback) coldDecides() bool {
 	return !f.heard.replied && !(f.failures.Degraded() && f.host.Breaker().Active() > 0)
 }
 
-// at returns when the local share can serve n tokens, at least fallbackPause from now: requests in line for the
-// share are served first, and after a refusal for another reason the share would be checked in a busy loop. ok
-// is false if waiting does not help.
+// at returns when the local share can serve n tokens, at least fallbackPause from now: requests in line for
+// the share are served first, and after a refusal for another reason the share would be checked in a busy
+// loop. ok is false if waiting does not help.
 func (f *fallback) at(now clock.Instant, n int64) (at clock.Instant, ok bool) {
 	if f.seeded == nil || !f.failures.Degraded() || n > f.most() || f.admitsNone() {
 		return Never, false

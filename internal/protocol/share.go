@@ -147,8 +147,8 @@ func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	}
 }
 
-// lower charges window k, by a reply that arrived at now and named left tokens, with the process's part of the
-// other tokens, which were spent at the time used, in microseconds.
+// lower charges window k, by a reply that arrived at now and named left tokens, with the process's part of
+// the other tokens, which were spent at the time used, in microseconds.
 func (s *share) lower(now clock.Instant, k int, p part, used, left int64) {
 	w := s.window(now, k, p)
 	w.charge(used, p.burst(p.limits[k])-p.of(left)-w.sum)
@@ -178,8 +178,8 @@ func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	return s.empty(now, k, p).Add(p.cost(l, n))
 }
 
-// owed returns the debt for n tokens that s has admitted, dated by the cells of the longest window. Tokens that
-// the window no longer counts are dated one window length ago.
+// owed returns the debt for n tokens that s has admitted, dated by the cells of the longest window. Tokens
+// that the window no longer counts are dated one window length ago.
 func (s *share) owed(now clock.Instant, limits []lease.Limit, n int64, d dating) (l lates) {
 	longest := -1
 	for k := range limits {

@@ -6,7 +6,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// kinds has the implementation of each lease.Kind, and nil for a token bucket, which Meter and Worst implement.
+// kinds has the implementation of each lease.Kind, and nil for a token bucket, which Meter and Worst
+// implement.
 var kinds = [...]kind{lease.KindBucket: nil, lease.KindSliding: sliding{}, lease.KindCalendar: calendar{}}
 
 // kind tells which times belong to one window.

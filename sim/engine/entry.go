@@ -438,8 +438,8 @@ func (e *entry) activate() {
 	e.Wake(false)
 }
 
-// drew processes the reply to a draw of e. drew returns false unless the reply is plain: it admits the request
-// and has no other content.
+// drew processes the reply to a draw of e. drew returns false unless the reply is plain: it admits the
+// request and has no other content.
 func (e *entry) drew(c *call) bool {
 	d, b, now := e.state.UnderWay(), e.fleet.books, e.Now()
 	if d == nil || c.err != nil {

@@ -281,8 +281,8 @@ func hit(f *scenario.RedisFault, shards []*shard) []*shard {
 // The following types simulate the rivals that call Redis for each request. A rival's request takes a round
 // trip of the scenario's network, and waits in line at a shard with the same faults, but with a third of the
 // service time. Every such request travels alone. A process denies the request if no answer comes within
-// CallTimeout; tokens that the shard grants after the timeout are lost. Each rival has its own Redis, with open
-// connections and a server that knows the script. No message arrives twice.
+// CallTimeout; tokens that the shard grants after the timeout are lost. Each rival has its own Redis, with
+// open connections and a server that knows the script. No message arrives twice.
 
 // scriptFactor is the ratio of the run time of the lease script to the run time of a rival's script: 2.8 to
 // 3.1 was measured against redis_rate (docs/figures.md).

@@ -10,7 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// score compares the decisions of one algorithm, of the fleet or of a rival, with those of one central bucket.
+// score compares the decisions of one algorithm, of the fleet or of a rival, with those of one central
+// bucket.
 type score struct {
 	tally    report.Tally
 	accuracy report.Accuracy

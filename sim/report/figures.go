@@ -163,7 +163,9 @@ func even(s *scenario.Scenario, name string) bool {
 	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio":
 		return true
 	case "calls_per_s", "round_trips_per_s", "redis_cpu":
-		return !slices.ContainsFunc(s.Workloads(), func(w *scenario.Workload) bool { return w.Verb == scenario.VerbWait })
+		return !slices.ContainsFunc(s.Workloads(), func(w *scenario.Workload) bool {
+			return w.Verb == scenario.VerbWait
+		})
 	}
 	return false
 }
@@ -258,8 +260,8 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 	}
 }
 
-// Saturated is the fraction of busy time at which a shard of Redis begins to fall behind at times. Calls then queue,
-// and their waits show little about the policy.
+// Saturated is the fraction of busy time at which a shard of Redis begins to fall behind at times. Calls then
+// queue, and their waits show little about the policy.
 const Saturated = 0.9
 
 // fewest is the smallest number of replications for which a figure has an interval. Student's t assumes

@@ -65,8 +65,8 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 	return s.buckets.of(p, key, centralOf(s.parts[weight])).Take(now, n)
 }
 
-// batches leases without a ledger. A process that runs out of tokens draws a batch from the key's source. A source
-// that has less than a batch grants all its tokens if they suffice for the request, else none.
+// batches leases without a ledger. A process that runs out of tokens draws a batch from the key's source. A
+// source that has less than a batch grants all its tokens if they suffice for the request, else none.
 type batches struct {
 	calls
 	batch   int64
@@ -123,9 +123,9 @@ func (b *batches) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// newLocalBatches returns batches of a central bucket. A process spends its tokens at any time, and the bucket
-// refills meanwhile. N processes that each hold all but one token of a batch admit Burst + N*(batch-1) at one
-// time.
+// newLocalBatches returns batches of a central bucket. A process spends its tokens at any time, and the
+// bucket refills meanwhile. N processes that each hold all but one token of a batch admit Burst + N*(batch-1)
+// at one time.
 func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
 	central, err := NewCentral(f.Limits)
 	if err != nil {
@@ -151,10 +151,10 @@ func defaultBatch(f Fleet) int64 {
 	return max(batch, 1)
 }
 
-// windowCounters counts the tokens that were leased in one aligned window of each limit. Tokens that a process
-// has not spent at the end of a window are void, so no lease outlives its window, and a whole quota may be
-// admitted on each side of a boundary. No process can use the unspent batches of other processes in the same
-// window.
+// windowCounters counts the tokens that were leased in one aligned window of each limit. Tokens that a
+// process has not spent at the end of a window are void, so no lease outlives its window, and a whole quota
+// may be admitted on each side of a boundary. No process can use the unspent batches of other processes in
+// the same window.
 type windowCounters struct {
 	rates []rate
 	used  [lease.LimitsMax]struct{ window, n int64 }

@@ -21,8 +21,8 @@ type windows struct {
 	all    []window // the windows of every key, limit by limit
 }
 
-// window is the state of a key in the store: the tokens admitted in a window Burst/R, or a central limiter. now is
-// the true time, and local the caller's clock.
+// window is the state of a key in the store: the tokens admitted in a window Burst/R, or a central limiter.
+// now is the true time, and local the caller's clock.
 type window interface {
 	expire(now, local int64) // drops expired state
 	hasRoom(local, n int64) bool

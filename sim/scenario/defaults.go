@@ -56,8 +56,8 @@ func (s Scenario) Defaults() Scenario {
 }
 
 // lasts returns the default of Duration. If traces are the only load, the default is their length and the
-// time to answer the last request, at most DurationMax. With other load, the default is the longest of 30 s, 25 sliding windows
-// (20 must count), and twice the time until the last event.
+// time to answer the last request, at most DurationMax. With other load, the default is the longest of 30 s,
+// 25 sliding windows (20 must count), and twice the time until the last event.
 func (s *Scenario) lasts() time.Duration {
 	usual := 30 * time.Second
 	if length := s.played(); length > 0 {

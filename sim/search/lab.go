@@ -22,7 +22,8 @@ func wrongText(kind error, text string) func(format string, args ...any) error {
 
 // Lab answers the questions of package search with many simulations.
 type Lab struct {
-	// Run simulates one scenario, as sim.Runner{Parallel: 1}.Run does. Goroutines may share Run. Run is required.
+	// Run simulates one scenario, as sim.Runner{Parallel: 1}.Run does. Goroutines may share Run. Run is
+	// required.
 	Run      func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 	Parallel int // number of simulations at one time, 0 for GOMAXPROCS; no figure depends on Parallel
 	// The Lab calls Progress, if not nil, after each simulation, one call at a time.

@@ -168,8 +168,8 @@ func (p *planning) confirm(ctx context.Context) error {
 	}
 }
 
-// try confirms policies in runs with times the counted time. A longer run of a policy replaces a shorter run; a
-// policy with a run of that length or longer keeps it.
+// try confirms policies in runs with times the counted time. A longer run of a policy replaces a shorter run;
+// a policy with a run of that length or longer keeps it.
 func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy) error {
 	trials := p.trials(confirmRound, p.plan.ConfirmSeed, times, policies)
 	finished, err := p.simulate(ctx, confirmRound.name, trials)

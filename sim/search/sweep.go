@@ -169,12 +169,14 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	return points, nil
 }
 
-// sweepGoals lists the two figures that leases trade against each other: accuracy and calls. Both should be low.
+// sweepGoals lists the two figures that leases trade against each other: accuracy and calls. Both should be
+// low.
 var sweepGoals = []string{"false_reject_ratio", "calls_per_s"}
 
-// paretoFront marks the rows that no row of the front beats. goals are figures that should be low. A row has the
-// figures of one trial, and all trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats no row. Beating
-// is not transitive: a beaten row may beat the row that beats its winner. Beaten rows therefore do not count.
+// paretoFront marks the rows that no row of the front beats. goals are figures that should be low. A row has
+// the figures of one trial, and all trials have the same seeds. A row that is nil or has a NaN is not on the
+// front, and beats no row. Beating is not transitive: a beaten row may beat the row that beats its winner.
+// Beaten rows therefore do not count.
 func paretoFront(goals []string, rows []*sim.Figures, confidence float64) []bool {
 	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
 	var open []int // rows that are neither on the front nor beaten

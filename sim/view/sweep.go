@@ -173,7 +173,8 @@ func (v sweepView) judge(d *Document) {
 		d.say(Neutral, "Interrupted: %d of %s did not run.", left, Count(len(v.Points), "point"))
 	}
 	if v.Invalid > 0 {
-		d.say(Neutral, "%d of %s cannot run; the reasons are below the table.", v.Invalid, Count(len(v.Points), "point"))
+		d.say(Neutral, "%d of %s cannot run; the reasons are below the table.", v.Invalid,
+			Count(len(v.Points), "point"))
 	}
 	if slices.ContainsFunc(v.Points, func(p search.Point) bool { return p.Saturated }) {
 		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard is always busy, and calls wait.")

@@ -160,8 +160,8 @@ func bucketDocument(key string, v redisbucket.View, refuses error) view.Document
 		if h.Void {
 			waits = strings.TrimPrefix(waits+"; its last call was void", "; ")
 		}
-		holders.Add(shownKey(h.ID, 40), view.Number(h.Held), view.Number(h.Weight), view.Shortly(h.Heard), view.Shortly(h.Expiry),
-			view.Number(h.Waiting), waits)
+		holders.Add(shownKey(h.ID, 40), view.Number(h.Held), view.Number(h.Weight), view.Shortly(h.Heard),
+			view.Shortly(h.Expiry), view.Number(h.Waiting), waits)
 	}
 	d.Sections = append(d.Sections, view.Section{Title: "Holders", Table: &holders})
 	return d

@@ -82,8 +82,8 @@ func (p *process) follow(out io.Reader, orders []byte) {
 	close(p.exited)
 }
 
-// wait waits for the process to exit. wait kills a process that has written its last output, because Go's race
-// detector sometimes hangs at exit (in racefini).
+// wait waits for the process to exit. wait kills a process that has written its last output, because Go's
+// race detector sometimes hangs at exit (in racefini).
 func (p *process) wait() error {
 	if p.latencies == nil {
 		return p.cmd.Wait()
