@@ -32,6 +32,7 @@ package xtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"sync"
@@ -122,13 +123,17 @@ func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 //
 // SetLimit cannot return an error, but logs a failure, such as an outage or a negative rate, to slog.Default.
 func (l *Limiter) SetLimit(limit rate.Limit) {
-	l.set(func(now hybrid.Limit) hybrid.Limit {
+	var invalid error
+	if limit != 0 && limit != rate.Inf && limitOf(limit) == (hybrid.Limit{}) {
+		invalid = fmt.Errorf("no limit has the rate %v", float64(limit))
+	}
+	l.set(invalid, func(now hybrid.Limit) hybrid.Limit {
 		switch {
 		case limit == rate.Inf:
 			return hybrid.Unlimited
 		case limit == 0:
 			return hybrid.Blocked
-		case now.Windowed() && limit > 0:
+		case now.Windowed():
 			now.Tokens, now.Burst = max(1, whole(float64(limit)*now.Per.Seconds())), 0
 			return now
 		}
@@ -143,7 +148,11 @@ func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) 
 // hybrid.Blocked, after which SetBurst restores the rate of the program's own limits. hybrid.Unlimited stays.
 // SetBurst sets the tokens of a window.
 func (l *Limiter) SetBurst(burst int) {
-	l.set(func(now hybrid.Limit) hybrid.Limit {
+	var invalid error
+	if burst < 0 {
+		invalid = fmt.Errorf("the burst is %d, must be at least 0", burst)
+	}
+	l.set(invalid, func(now hybrid.Limit) hybrid.Limit {
 		switch {
 		case now == hybrid.Unlimited:
 			return now
@@ -183,11 +192,16 @@ func (l *Limiter) first() (hybrid.Limit, error) {
 // isSwitch reports whether limit suspends the limits, so that it has neither a rate nor a burst.
 func isSwitch(limit hybrid.Limit) bool { return limit == hybrid.Unlimited || limit == hybrid.Blocked }
 
-// set replaces the key's limits by the limit that change returns for the first of them. A change that ends
-// Unlimited or Blocked begins with the program's own limits.
-func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
+// set replaces the key's limits by the limit that change returns for the first of them, unless invalid is an
+// error. A change that ends Unlimited or Blocked begins with the program's own limits, which are in force for
+// a moment.
+func (l *Limiter) set(invalid error, change func(hybrid.Limit) hybrid.Limit) {
 	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
-	now, err := l.first()
+	var now hybrid.Limit
+	err := invalid
+	if err == nil {
+		now, err = l.first()
+	}
 	if err == nil && isSwitch(now) && !isSwitch(change(now)) {
 		if err = limiter.ClearLimits(ctx, name); err == nil {
 			now, err = l.first()

@@ -2,6 +2,7 @@ package xtime_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -193,22 +194,23 @@ func TestNothingIsKnownBeforeTheFirstAnswer(t *testing.T) {
 }
 
 // A rate that no limit can have is refused and not turned into another one: neither by a conversion that
-// overflows, nor by the least number of tokens of a window.
-func TestARateThatNoLimitHasChangesNothing(t *testing.T) {
+// overflows, nor by the least number of tokens of a window, nor by the end of Unlimited or Blocked.
+func TestAChangeToNoLimitChangesNothing(t *testing.T) {
 	const wraps = 1e6 / (1<<61 + 3.6e9) // 1000 times these microseconds are an hour, but for an overflow
-	for _, given := range []hybrid.Limit{
-		hybrid.PerSecond(10), hybrid.Sliding(60, time.Minute), hybrid.Calendar(60, time.Minute, 0),
-	} {
-		for _, r := range []float64{math.NaN(), math.Inf(-1), -1e300, -1, 1e300, 1e19, 1e-300, wraps} {
-			if given.Windowed() && r > 0 && r < 1 {
-				continue // one token in each window is the least that a window has
-			}
+	changes := map[string]func(l *xtime.Limiter){"a burst of -1": func(l *xtime.Limiter) { l.SetBurst(-1) }}
+	for _, r := range []float64{math.NaN(), math.Inf(-1), -1e300, -1, 1e300, 1e19, 1e-300, wraps} {
+		changes[fmt.Sprint("a rate of ", r)] = func(l *xtime.Limiter) { l.SetLimit(rate.Limit(r)) }
+	}
+	for _, given := range []hybrid.Limit{hybrid.PerSecond(10), hybrid.Sliding(60, time.Minute),
+		hybrid.Calendar(60, time.Minute, 0), hybrid.Unlimited, hybrid.Blocked} {
+		for what, change := range changes {
 			synctest.Test(t, func(t *testing.T) {
-				key := shared(t, given)
-				xtime.New(key).SetLimit(rate.Limit(r))
+				key := shared(t, hybrid.PerSecond(10))
+				testkit.NoErr(t, key.Limiter().SetLimits(t.Context(), "k", given))
+				change(xtime.New(key))
 				levels, err := key.Limiter().Levels(t.Context(), "k")
 				testkit.Check(t, err == nil && len(levels) == 1 && levels[0].Limit == given,
-					"after SetLimit(%v) of %v: %v, %v", r, given, levels, err)
+					"after %s of %v: %v, %v", what, given, levels, err)
 			})
 		}
 	}
