@@ -480,7 +480,7 @@ func (e *entry) turn(now clock.Instant) clock.Instant {
 
 // locateLocked moves e to the present node of its key if e's node is unknown or away.
 func (e *entry) locateLocked() {
-	if n := e.node.Load(); n.number == nodeUnknown || n.breaker.Away() {
+	if n := e.node.Load(); !n.isKnown() || n.breaker.Away() {
 		e.node.Store(e.m.nodeOf(e.slot.name, int(n.number)))
 	}
 }

@@ -148,7 +148,7 @@ func (g *group) newMember(headroom float64) *member {
 	if g.first != nil {
 		m.nodes.first = &g.first.nodes
 	}
-	m.scheduler.m, m.scheduler.signal = m, make(chan struct{}, 1)
+	m.scheduler.m, m.scheduler.clock, m.scheduler.signal = m, m.cfg.Clock, make(chan struct{}, 1)
 	return m
 }
 

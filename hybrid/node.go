@@ -16,10 +16,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// nodeUnknown is the node number of a key for which no node has answered yet; unknownNode is that node's
-// name.
-const nodeUnknown, unknownNode = -1, "unknown"
-
 // storeNode is one node of the store as a member sees it: a node.Node behind a lock.
 type storeNode struct {
 	*health
@@ -35,6 +31,9 @@ type storeNode struct {
 
 	sendRound uint64 // last round of the scheduler with a batch to the node
 }
+
+// isKnown reports whether n is a node of the store, and not the node of keys whose node is unknown.
+func (n *storeNode) isKnown() bool { return n.number != nodeUnknown }
 
 type rules = node.Node[waitingDraw]
 
@@ -301,7 +300,7 @@ func (n *nodes) answered(group []*lease.Call, sent clock.Instant) {
 	for _, c := range group {
 		to, called := n.node(c.Node), c.Owner.(caller).calledNode()
 		if protocol.NodeFailed(c.Err) {
-			if called.number == nodeUnknown && called.breaker.Away() {
+			if !called.isKnown() && called.breaker.Away() {
 				called.failed(now, sent, c.Err) // the failed call may have been the probe of the unknown node
 			}
 			continue
@@ -310,7 +309,7 @@ func (n *nodes) answered(group []*lease.Call, sent clock.Instant) {
 			answeredNode = to
 			to.answered(now, sent)
 		}
-		if called != to && called.number == nodeUnknown { // the answer ends the outage of the unknown node
+		if called != to && !called.isKnown() { // the answer ends the outage of the unknown node
 			called.answered(now, sent)
 			if c.Err == nil {
 				called.breaker.Heard(now, max(c.Grant.ActiveWeight, to.breaker.Active()))
@@ -411,18 +410,6 @@ func (n *nodes) node(number int) *storeNode {
 		n.all = append(n.all, added)
 	}
 	return n.all[i]
-}
-
-func nodeName(store Store, number int) string {
-	if number == nodeUnknown {
-		return unknownNode
-	}
-	if r, ok := store.(lease.Router); ok {
-		if name := r.NodeName(number); name != "" {
-			return name
-		}
-	}
-	return fmt.Sprint(number)
 }
 
 func (n *nodes) worst() (rtt time.Duration) {

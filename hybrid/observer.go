@@ -556,3 +556,20 @@ func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 		}
 	}
 }
+
+// nodeUnknown is the node number of a key for which no node has answered yet; unknownNode is that node's
+// name.
+const nodeUnknown, unknownNode = -1, "unknown"
+
+// nodeName returns the name of a node in Stats, Events and log lines.
+func nodeName(store Store, number int) string {
+	if number == nodeUnknown {
+		return unknownNode
+	}
+	if r, ok := store.(lease.Router); ok {
+		if name := r.NodeName(number); name != "" {
+			return name
+		}
+	}
+	return fmt.Sprint(number)
+}

@@ -20,6 +20,7 @@ const roundMax = 4096
 // entries, and sends the entries' calls in batches.
 type scheduler struct {
 	m      *member
+	clock  clock.Clock
 	signal chan struct{}
 	timer  clock.Timer
 
@@ -59,10 +60,10 @@ func (s *scheduler) wake() {
 }
 
 func (s *scheduler) run() {
-	s.timer = s.m.cfg.Clock.AfterFunc(time.Hour, s.wake)
+	s.timer = s.clock.AfterFunc(time.Hour, s.wake)
 	defer s.timer.Stop()
 	for s.m.ctx.Err() == nil {
-		now := s.m.cfg.Clock.Now()
+		now := s.clock.Now()
 		for _, b := range s.collect(now) {
 			b.send()
 		}
@@ -70,7 +71,7 @@ func (s *scheduler) run() {
 		if len(s.due) > 0 {
 			until = min(until, s.due[0].due)
 		}
-		if wait := until.Sub(s.m.cfg.Clock.Now()); wait > 0 {
+		if wait := until.Sub(s.clock.Now()); wait > 0 {
 			s.timer.Reset(wait)
 		} else {
 			s.wake()
@@ -123,7 +124,7 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 	for _, known := range []bool{true, false} {
 		for _, e := range s.calling {
 			n := e.node.Load()
-			if known != (n.number != nodeUnknown) {
+			if known != n.isKnown() {
 				continue
 			}
 			if n.sendRound == s.round || !known && len(batches) > 0 {
@@ -172,7 +173,7 @@ func (s *scheduler) takeReady() (urgent bool) {
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
 	n := e.node.Load()
 	i := slices.IndexFunc(batches, func(b *batch) bool {
-		return (b.to == n || n.number == nodeUnknown) && len(b.calls) < node.BatchSize
+		return (b.to == n || !n.isKnown()) && len(b.calls) < node.BatchSize
 	})
 	if i < 0 {
 		if !ask(n, (*rules).Open) {
@@ -196,7 +197,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	if f := s.m.beforeReport; f != nil {
 		f(e.name())
 	}
-	if c := e.build(n, s.m.cfg.Clock.Now()); c != nil {
+	if c := e.build(n, e.Now()); c != nil {
 		batches[i].calls = append(batches[i].calls, c)
 		batches[i].isProbe = batches[i].isProbe || probe
 	}
