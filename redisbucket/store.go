@@ -4,14 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -186,4 +190,177 @@ func (s *Store) nodeOf(c *redis.Client) *node {
 		c.AddHook(hook{s, n})
 	}
 	return n
+}
+
+// escaper replaces '}', which would end a hash tag early. No escaped key contains '%' and a letter, so '%'
+// and a letter mark other tags: tagEmpty, and the hashes of keyhash.Of.
+var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
+
+// tagEmpty is the tag of the empty key. Redis does not treat an empty tag as a tag.
+const tagEmpty = "%e"
+
+// tag returns the hash tag of a user's key, which may have any bytes. Different keys have different tags,
+// except for a collision of SHA-256. A tag is never empty and has no '}', so all keys of one bucket are in
+// one slot. A key full of braces is hashed, because its escaped form would take three times the memory.
+func tag(key string) string {
+	switch {
+	case key == "":
+		return tagEmpty
+	case keyhash.Is(key):
+		return key // package hybrid has replaced a long key by its hash
+	case len(key) <= lease.KeyMax:
+		if escaped := escaper.Replace(key); len(escaped) <= max(len(key)+len(key)/10, keyhash.Len) {
+			return escaped
+		}
+	}
+	return keyhash.Of(key)
+}
+
+// bucketKey returns the Redis key of key's bucket. The prefix holds no brace, so '{' opens the tag.
+func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) + "}" }
+
+// recordKey returns the Redis key of a holder's record for a bucket. A bucket's key ends with its only '}',
+// and a record's key continues after that brace, so no record has the key of a bucket.
+func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holder }
+
+// leaseKeys returns the keys for lease.lua. Both keys are parts of one string, which needs one allocation.
+func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
+	record = s.prefix + "{" + tag(key) + "}:" + holder
+	return record[:len(record)-len(holder)-1], record
+}
+
+// userKey returns the user's key for the bucket or record at redisKey, and the holder of a record. For a long
+// key, userKey returns the key's hash. ok is false if redisKey does not belong to this Store.
+func (s *Store) userKey(redisKey string) (key, holder string, ok bool) {
+	rest, ok := strings.CutPrefix(redisKey, s.prefix+"{")
+	if !ok {
+		return "", "", false
+	}
+	tag, holder, ok := strings.Cut(rest, "}")
+	if !ok || tag == "" || holder != "" && (holder[0] != ':' || holder == ":") {
+		return "", "", false
+	}
+	if tag != tagEmpty {
+		key = unescaper.Replace(tag)
+	}
+	return key, strings.TrimPrefix(holder, ":"), true
+}
+
+var unescaper = strings.NewReplacer("%25", "%", "%7D", "}")
+
+// Configure implements lease.Store: it executes op on the bucket of key. lease.OpInspect and lease.OpReset do
+// not use c. Configure never repeats its command, and returns at the latest when ctx ends.
+func (s *Store) Configure(
+	ctx context.Context, key string, op lease.Op, c lease.Config,
+) (st lease.State, err error) {
+	defer func() { err = wrap(key, err) }()
+	var proposal []byte
+	var r lease.Request // the script reads only the TTL of a request
+	switch op {
+	case lease.OpInspect, lease.OpReset:
+	case lease.OpSet, lease.OpReplace, lease.OpClear:
+		if proposal, err = appendConfig(nil, &c); err != nil {
+			return st, err
+		}
+		r.Config.TTL = c.TTL
+	default:
+		return st, fmt.Errorf("%w: %v is not an operation", lease.ErrInvalidConfig, op)
+	}
+	one := newGroup(nil, 1)
+	one.add(&part{calls: []*lease.Call{{Key: key}}, invocation: &invocation{
+		sc: s.configureScript, keys: []any{s.bucketKey(key)},
+		args: []any{proposal, s.now(), &payload{data: appendRequest(nil, &r)}, op.String()},
+	}})
+	groups, err := s.byNode(ctx, one)
+	if err != nil {
+		return st, err
+	}
+	cmds, err := s.await(ctx, s.rdb, groups[0].node, one.invocations()...)
+	if err != nil {
+		return st, err
+	}
+	v, err := cmds[0].Result()
+	if err != nil {
+		return st, err
+	}
+	return decodeState(v)
+}
+
+// Inspect returns the state of the bucket of key. Inspect changes nothing and creates no bucket.
+func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
+	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
+}
+
+// Ping implements lease.Pinger: it opens a connection to every node that serves buckets, runs the scripts
+// there and tries a write, which a replica or a server without free memory refuses. Ping changes nothing and
+// needs only the permissions of lease calls.
+func (s *Store) Ping(ctx context.Context) error {
+	var err error
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		_, err = s.pipeline(ctx, nil, nil, func(p *pipeline) error {
+			return cluster.ForEachMaster(p.ctx, func(ctx context.Context, c *redis.Client) error {
+				return s.ping(ctx, c, s.nodeOf(c), s.keyOn(ctx, cluster, c))
+			})
+		}) // notSent must not wrap err: some nodes may have answered
+	} else {
+		err = s.ping(ctx, s.rdb, s.node(""), s.bucketKey(""))
+	}
+	if err != nil {
+		return fmt.Errorf("redisbucket: ping: %w", named(err))
+	}
+	return nil
+}
+
+// keyOn returns the key of a bucket that the master c serves, or "" if c serves no slots.
+func (s *Store) keyOn(ctx context.Context, cluster *redis.ClusterClient, c *redis.Client) string {
+	for i := range 1 << 14 { // the number of slots
+		key := s.bucketKey(strconv.Itoa(i))
+		if m, err := cluster.MasterForKey(ctx, key); err == nil && m.Options().Addr == c.Options().Addr {
+			return key
+		}
+	}
+	return ""
+}
+
+// ping runs each script with a request that the script refuses before it reads a key. ping runs scripts alone
+// and in a pipeline, because go-redis may use other connections for pipelines. At last ping tries a write to
+// the slot of bucket. If bucket is "", ping does nothing.
+func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bucket string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("node %s: %w", s.NodeName(n.number), err)
+		}
+	}()
+	if bucket == "" {
+		return nil
+	}
+	keys := []any{bucket, recordKey(bucket, "")} // a proxy may need a key to route a script
+	pipelines := [][]*script{{s.leaseScript}, {s.configureScript}, {s.leaseScript, s.leaseScript}}
+	if !s.alone.Load() {
+		pipelines = append(pipelines, []*script{s.drawsScript})
+	}
+	for _, scripts := range pipelines {
+		var all []*invocation
+		for _, sc := range scripts {
+			all = append(all, &invocation{sc, keys, []any{"", "", &payload{}}})
+		}
+		cmds, err := s.await(ctx, rdb, n, all...)
+		if err != nil {
+			return err
+		}
+		for _, c := range cmds {
+			v, err := c.Result()
+			if err == nil {
+				_, err = decodeGrant(v, &lease.Request{})
+			}
+			if !errors.Is(err, lease.ErrInvalidRequest) {
+				return err
+			}
+		}
+	}
+	// No script has written so far. A server that refuses writes refuses SETXX; others find no key.
+	if err := rdb.SetXX(ctx, recordKey(bucket, ""), "", time.Millisecond).Err(); !errors.Is(err, redis.Nil) {
+		return err
+	}
+	return nil
 }

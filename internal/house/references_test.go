@@ -35,7 +35,7 @@ var bounds = map[string]bound{
 	"hybrid":                         {references: 4, cycle: 6, methods: 60, spread: 4, lines: 700},
 	"hybrid/httplimit":               {references: 2, cycle: 4, methods: 60, spread: 4, lines: 700},
 	"hybrid/httplimit/rules":         {references: 2.5, cycle: 6, methods: 60, spread: 4, lines: 700},
-	"redisbucket":                    {references: 4, cycle: 4, methods: 60, spread: 9, lines: 700},
+	"redisbucket":                    {references: 4, cycle: 4, methods: 60, spread: 4, lines: 700},
 	"sim/engine":                     {references: 4, cycle: 6, methods: 60, spread: 4, lines: 700},
 	"sim/view":                       {references: 3.2, cycle: 2, methods: 60, spread: 4, lines: 700},
 	"sim/search":                     {references: 3, cycle: 4, methods: 60, spread: 4, lines: 700},
