@@ -29,7 +29,7 @@ type Debit struct {
 type fairView struct {
 	now    int64
 	level  float64 // tokens, with fractions
-	steer  float64 // the level that moves the share
+	steer  float64 // level, or if that is negative, the tokens without the headroom; moves the share (7.1)
 	burst  float64 // tokens, at least 1
 	rate   float64 // tokens per microsecond
 	own    float64 // the share at which the caller has the whole rate: rate/weight

@@ -7,7 +7,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// moment has the state of a bucket that its tallies read.
+// moment is the part of a bucket's state that the tallies of its limits read.
 type moment struct {
 	now    int64 // the running time
 	clock  int64 // the server's clock

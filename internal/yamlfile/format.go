@@ -155,7 +155,7 @@ func (f *Format) SetScalar(v reflect.Value, text string, plain bool, want string
 func setNumber(into any, text string) (err error) {
 	x, isFloat := into.(*float64)
 	if !isFloat {
-		return json.Unmarshal([]byte(text), into) // JSON refuses 010, which is 8 or 10 by YAML version
+		return json.Unmarshal([]byte(text), into) // JSON refuses 010, which is 8 in YAML 1.1 and 10 in YAML 1.2
 	}
 	*x, err = strconv.ParseFloat(text, 64)
 	if strings.ContainsAny(text, "xX_nN") { // hexadecimal, infinite, or NaN

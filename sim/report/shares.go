@@ -71,9 +71,10 @@ func sum(xs []int64) (n int64) {
 	return n
 }
 
-// Spans divides a run into spans. A span ends when a process starts or stops, and after many admissions for
-// each process. The processes that ran and requested tokens in a span share its admissions. A process that
-// joins late, or requests nothing for a while, gets no share in the other spans.
+// Spans divides a run into spans. A span ends at the first start or stop of a process after a point of the
+// Series, and at a point by which spanShare tokens per running process were admitted. The processes that ran
+// and requested tokens in a span share its admissions. A process that joins late, or requests nothing for a
+// while, gets no share in the other spans.
 //
 // A point of the Series ends at most two spans. In a span with several starts and stops, the weight of a
 // process counts for the fraction of the span in which the process ran.

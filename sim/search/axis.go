@@ -94,7 +94,7 @@ func rangeValues(text string) ([]string, error) {
 	case isLog && low <= 0:
 		return nil, fmt.Errorf("%s must be above 0 for equal factors", match[1])
 	case countErr != nil || n < 2 || n > pointsMax:
-		return nil, fmt.Errorf("%s values, must be 2 to %d", match[4], pointsMax)
+		return nil, fmt.Errorf("the number of values is %s, must be 2 to %d", match[4], pointsMax)
 	}
 	whole := lowUnit == "" && !strings.Contains(match[1]+match[2], ".")
 	texts, before := []string{match[1]}, low

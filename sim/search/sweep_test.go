@@ -46,7 +46,7 @@ func TestAnAxisThatCannotBeReadSaysWhy(t *testing.T) {
 		"policy.target=1ms, 2ms,1ms":              "1ms occurs twice",
 		"policy.target=1ms..2ms":                  "the range 1ms..2ms must end in :log:8",
 		"policy.target=1ms..2ms:exp:3":            "must end in :log:8",
-		"policy.target=1ms..2ms:log:1":            "1 values, must be 2 to 10000",
+		"policy.target=1ms..2ms:log:1":            "the number of values is 1, must be 2 to 10000",
 		"policy.target=5ms,1ms..:log:3":           "the ends of 1ms..:log:3 must be numbers or durations",
 		"policy.target=2ms..1ms:log:3":            "1ms is not above 2ms",
 		"policy.target=0..1s:log:3":               "0 must be above 0",

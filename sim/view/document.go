@@ -110,8 +110,9 @@ var (
 		"units": units}).Parse(pageSource))
 )
 
-// Write writes the document in one of Formats. A page makes a browser load no file, and the page's policy
-// forbids loading. Everything in a page except its style and its script is escaped text.
+// Write writes the document in one of Formats. A page refers to no other file, and its
+// Content-Security-Policy forbids a browser to load one. Everything in a page except its style and its script
+// is escaped text.
 func (d Document) Write(w io.Writer, format string) error {
 	m := d.Machine
 	shown := struct {

@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// foreign lists texts in a host or path that have a meaning to other routers, or in a URL. ServeMux takes
-// such texts literally, so a pattern with one would limit nothing. $1 in a remedy is the first group of text.
+// foreign lists texts in a host or path that mean something to other routers, or in a URL, but not to
+// ServeMux. ServeMux takes such texts literally, so a pattern with one would limit nothing. $1 in a remedy is
+// the first group of text.
 var foreign = []struct {
 	text   *regexp.Regexp
 	remedy string

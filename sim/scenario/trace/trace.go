@@ -320,8 +320,8 @@ func (r *reader) number(what string, of names, name string) int {
 // timestamp is the smallest first time that means a timestamp instead of a time since the start of a run.
 const timestamp = 365 * 24 * time.Hour
 
-// settle sorts requests, converts timestamps to times, and numbers processes. If all process names are
-// numbers, processes keep the numbers in their names.
+// settle sorts requests, converts timestamps to times, and numbers processes. If the process names are
+// numbers (see numbers), processes keep these.
 func (r *reader) settle() {
 	byTime := func(a, b scenario.TraceRequest) int { return cmp.Compare(a.At, b.At) }
 	if !slices.IsSortedFunc(r.requests, byTime) {
@@ -408,8 +408,8 @@ func numberOf[K comparable](x K, seen map[K]int) int {
 	return i
 }
 
-// numbers returns the names as integers, in the order of their numbers in n, or nil unless all names are
-// integers and most integers up to the largest are names: ports and addresses are not process numbers.
+// numbers returns the integers that the names spell, name s at index n[s]; or nil if a name is no integer, or
+// an integer of at least twice the number of names, like a port, which is not the number of a process.
 func (n names) numbers() []int {
 	numbers := make([]int, len(n))
 	for s, i := range n {

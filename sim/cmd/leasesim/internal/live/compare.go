@@ -37,7 +37,7 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 // other load on the machine, and the precision of timers. help/compare.txt has the reason for each tolerance.
 const (
 	offeredWithin  = 0.01
-	admittedWithin = 0.01 // 0.04 % was measured of a steady load on two half-busy cores
+	admittedWithin = 0.01 // a difference of 0.04 % was measured with a steady load on two half-busy cores
 	callsWithin    = 0.05 // 1 % more to 3 % fewer were measured on two half-busy cores
 	// timerGrain is the longest delay of a timer in an idle Go program on Linux. A call that a timer starts
 	// is late by up to timerGrain, and delays later calls by as much.
