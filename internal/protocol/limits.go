@@ -93,7 +93,7 @@ func cramped(p *lease.Policy, c *lease.Config, rtt time.Duration) bool {
 }
 
 const (
-	// easyCalls is the number of calls per second up to which a fleet needs no longer leases: ten processes
+	// easyCalls is the number of calls per second up to which a fleet needs no longer leases: nine processes
 	// make as many calls with the default Target.
 	easyCalls = 90
 	// easyTarget and easyPause, in microseconds, are the Target and the pause after a short grant that a
