@@ -248,9 +248,9 @@ func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted 
 	return granted
 }
 
-func (d *draw) awaits(c *lease.Call) bool {
+func (d *draw) overdue(c *lease.Call) (underWay bool) {
 	e := d.takeOver()
-	return e != nil && e.awaits(c)
+	return e != nil && e.overdue(c)
 }
 
 func (d *draw) abandon(c *lease.Call, now clock.Instant, err error) {

@@ -508,7 +508,7 @@ func (e *entry) name() string { return e.slot.name }
 
 func (e *entry) calledNode() *storeNode { return e.callNode.Load() }
 
-func (e *entry) awaits(c *lease.Call) bool {
+func (e *entry) overdue(c *lease.Call) (underWay bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.flight == c && !e.client.Closed()

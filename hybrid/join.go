@@ -593,10 +593,10 @@ func (p *part) askFor(r request) (d decision, late bool) {
 	return d, !p.admits(&d) && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
 }
 
-// scarcest returns the key to ask first, as an index in parts: for a caller who learns which key binds a key
-// at rest that denied its last request, as one call says for how long; then a key that is certain to deny;
-// then the key that will probably deny for longest; -1 if all keys will probably admit r. A late denial costs
-// other keys refill, because tokens given back are credited less the refill since their take.
+// scarcest returns the key to ask first, as an index in parts: a key that is certain to deny, or else the key
+// that will probably deny for longest; -1 if all keys will probably admit r. If the caller gets a Result, a key
+// at rest that denied its last request comes before both: its call tells for how long it denies. A late denial
+// costs other keys refill, because tokens given back are credited less the refill since their take.
 func (j *Joined) scarcest(r request) (scarcest int) {
 	scarcest = -1
 	longest, certain := time.Duration(0), false

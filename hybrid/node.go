@@ -252,8 +252,8 @@ func (n *storeNode) newBatch() *batch {
 type caller interface {
 	// receive handles the call c that n has answered, and returns the granted tokens.
 	receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64)
-	// awaits reports whether c, which is overdue, is under way and not abandoned. An entry takes over a draw.
-	awaits(c *lease.Call) bool
+	// overdue has an entry take over a draw whose call c is overdue, and returns whether c is still under way.
+	overdue(c *lease.Call) (underWay bool)
 	// abandon ends the wait for c, unless c has been answered.
 	abandon(c *lease.Call, now clock.Instant, err error)
 	// calledNode returns the node that admitted the last call. The breaker of that node records the outcome
@@ -348,7 +348,7 @@ func (b *batch) overdue(now clock.Instant) {
 	var late []*lease.Call
 	again := protocol.Never
 	for _, c := range b.calls {
-		if !c.Owner.(caller).awaits(c) || !b.Overdue(now) {
+		if !c.Owner.(caller).overdue(c) || !b.Overdue(now) {
 			continue
 		}
 		if fails := b.Fails(now, c.Unsent() == nil, c.SentAfter()); fails > now {
