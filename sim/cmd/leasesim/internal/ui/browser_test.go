@@ -29,7 +29,7 @@ func TestAPageFollowsItsKnobs(t *testing.T) {
 	b.until(finished)
 	after := b.eval(calls)
 	testkit.Check(t, after != before && strings.Contains(b.eval(`document.getElementById('figures').textContent`),
-		"before: "+before), "the figures are those of before: %s", after)
+		"was "+before), "the figures are those of before: %s", after)
 	testkit.Check(t, strings.Contains(b.eval(`document.getElementById('verdicts').textContent`),
 		"A lease lasts 250ms, not the Target of 1.5s"), "nothing says that a lease is shorter")
 	// and the link alone brings them back.
@@ -47,11 +47,17 @@ func TestAPageCanBeRead(t *testing.T) {
 	for _, width := range []int{1280, 390} {
 		b.open(address+"?rate=500&burst=500&fault=hang&load=2&seconds=10", width)
 		b.until(finished)
-		b.eval(`document.getElementById('yaml').click()
-			for (const e of document.querySelectorAll('details')) e.open = true`)
+		// The figures stay in view beside the last knob and the end of the page.
+		for _, last := range []string{"#seconds", "#plan"} {
+			b.eval(`document.querySelector('` + last + `').scrollIntoView({block: 'center'})`)
+			at := b.eval(`(() => { const r = document.getElementById('figures').getBoundingClientRect()
+				return r.top >= 0 && r.bottom < 0.25 * innerHeight && r.height > 40 })()`)
+			testkit.Check(t, at == "true", "%d px: the figures are out of sight at %s", width, last)
+		}
+		b.eval(`for (const e of document.querySelectorAll('details')) e.open = true`)
 		b.call("Emulation.setDeviceMetricsOverride", map[string]any{
 			"width": width, "height": 9000, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
-		b.until(`innerHeight === 9000 && document.getElementById('text').textContent.includes('kind: hang')`)
+		b.until(`innerHeight === 9000 && document.getElementById('yaml').textContent.includes('kind: hang')`)
 		b.picture("ui", width)
 		testkit.Check(t, b.unreadable() == "", "%s", b.unreadable())
 	}

@@ -85,24 +85,25 @@ const number = text => text.match(/^[^,a-z]*/)[0].trim()
 
 const verdicts = all => all.map(v => element('p', { className: 'verdict ' + v.Mood }, v.Text))
 
-// Figures of before the last change stand beside the new ones. texts are the YAML and the Go code.
-let shown = {}, before = {}, texts = {}, running = new AbortController(), timer
+// The page shows the values before the last change beside the new values.
+let shown = {}, before = {}, running = new AbortController(), timer
 
 // fresh marks parts that show the present settings.
 const fresh = (...ids) => ids.forEach(id => $(id).classList.remove('stale'))
 
 const parts = {
-  texts: e => { texts = e; if (!$('text').hidden) tell($('yaml').ariaExpanded === 'true' ? 'yaml' : 'code') },
+  texts: e => { for (const id of ['yaml', 'code']) $(id).textContent = e[id] },
   progress: e => { show($('progress'), true); $('progress').value = e.done; $('status').textContent = `Simulating ${e.text} …` },
   figures: e => {
     $('status').textContent = e.text
-    fresh('figures', 'verdicts', 'time')
+    fresh('figures', 'meanings', 'verdicts', 'time')
+    const was = f => (before[f.name] ?? f.value) === f.value ? '' : ' was ' + number(before[f.name])
     $('figures').replaceChildren(...e.figures.map(f => element('div', {}, element('dt', {}, f.name),
-      element('dd', {}, number(f.value), element('small', {}, f.exact + f.value.slice(number(f.value).length)), ...before[f.name] && before[f.name] !== f.value ?
-        [element('small', {}, element('b', {}, 'before: ' + number(before[f.name])))] : [], element('small', {}, f.text)))))
+      element('dd', {}, number(f.value), element('small', {}, was(f))))))
+    $('meanings').replaceChildren(...e.figures.map(f => element('p', {}, element('b', {}, f.name),
+      ` ${f.exact}${f.value.slice(number(f.value).length)}. ${f.text}`)))
     shown = Object.fromEntries(e.figures.map(f => [f.name, f.value]))
     $('verdicts').replaceChildren(...verdicts(e.verdicts))
-    $('summary').textContent = `${number(e.figures[3].value)} lease calls/s, ${e.figures[1].value} rejected wrongly`
     charts($('time'), e.charts || [])
   },
   loads: e => { fresh('loads', 'curves'); tables($('loads'), e.tables, String(Number($('load').value))); charts($('curves'), e.charts || []) },
@@ -136,7 +137,7 @@ async function simulate(headers) {
   show($('notice'), false)
   show($('stop'), true)
   $('status').textContent = 'Simulating …'
-  for (const id of ['figures', 'verdicts', 'time', 'loads', 'curves', 'rivals', 'planOf']) $(id).classList.add('stale')
+  for (const id of ['figures', 'meanings', 'verdicts', 'time', 'loads', 'curves', 'rivals', 'planOf']) $(id).classList.add('stale')
   if ($('planOf').hasChildNodes() && !planner) $('planning').textContent = 'This plan is for earlier settings.'
   await ask('simulate', headers, mine.signal, e => parts[e.kind](e))
   if (mine === running) { show($('stop'), false); show($('progress'), false) }
@@ -159,32 +160,10 @@ function set(name, value) {
 for (const k of knobs) {
   k.field.addEventListener('input', () => { place(k); changed() })
   k.slider?.addEventListener('input', () => set(k.name, k.steps[k.slider.value]))
-  k.slider?.addEventListener('keydown', e => { // these keys scroll, and do not change a setting out of sight
-    if (e.key !== 'PageUp' && e.key !== 'PageDown') return
-    e.preventDefault()
-    scrollBy(0, (e.key === 'PageUp' ? -0.9 : 0.9) * innerHeight)
-  })
 }
 $('knobs').addEventListener('submit', e => e.preventDefault())
 $('reset').onclick = () => { unknown.length = 0; for (const k of knobs) set(k.name, k.standard) }
 $('stop').onclick = () => { running.abort(); $('status').textContent = 'Stopped.'; show($('stop'), false); show($('progress'), false) }
-
-async function copy(text, name) {
-  const done = await navigator.clipboard.writeText(text).then(() => name + ' copied.', () => 'Not copied: the browser forbids it.')
-  $('copied').textContent = done
-}
-$('link').onclick = () => copy(location.href, 'Link')
-
-const abouts = { yaml: 'Save it as scenario.yaml for leasesim run -f scenario.yaml, which shows these figures.',
-  code: 'The configuration of hybrid.New for these limits and this policy.' }
-function tell(name) {
-  for (const id of ['yaml', 'code']) $(id).ariaExpanded = id === name
-  $('text').textContent = texts[name] || ''
-  $('about').textContent = abouts[name]
-  show($('text'), true)
-  show($('about'), true)
-}
-for (const id of ['yaml', 'code']) $(id).onclick = () => { tell(id); copy(texts[id] || '', id === 'yaml' ? 'YAML' : 'Go code') }
 
 let planner
 $('plan').onclick = async () => {
