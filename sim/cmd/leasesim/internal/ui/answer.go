@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -70,12 +71,13 @@ var headline = []struct{ key, text string }{
 // answer handles one request of the page for a simulation.
 type answer struct {
 	*settings
-	tell func(event)
-	pace *pace
+	anyway bool // the user asked for long runs
+	pace   *pace
+	tell   func(event)
 }
 
 // run answers with short runs first, and then with long runs, until ctx ends.
-func (a *answer) run(ctx context.Context, anyway bool) error {
+func (a *answer) run(ctx context.Context) error {
 	whole := a.whole()
 	text, err := scenfile.Marshal(whole)
 	if err != nil {
@@ -83,7 +85,7 @@ func (a *answer) run(ctx context.Context, anyway bool) error {
 	}
 	a.tell(event{Kind: "texts", YAML: string(text), Code: search.GoCode(whole)})
 	short := a.short(a.numbers["load"], quickReps, quickFor, true)
-	if !anyway && a.tooLong(short, "No figures yet") {
+	if a.tooLong(short, "No figures yet") {
 		return nil
 	}
 	began := time.Now()
@@ -91,15 +93,15 @@ func (a *answer) run(ctx context.Context, anyway bool) error {
 		return err
 	}
 	a.pace.learn(a.work(short), time.Since(began))
-	long := !anyway && a.tooLong(whole, "These are the figures of short runs")
-	if err := errors.Join(a.curves(ctx, loadsFor, anyway), a.rivals(ctx, short, anyway)); err != nil || long {
+	long := a.tooLong(whole, "These are the figures of short runs")
+	if err := errors.Join(a.curves(ctx, loadsFor), a.rivals(ctx, short)); err != nil || long {
 		return err
 	}
 	if err := a.figures(ctx, whole); err != nil {
 		return err
 	}
 	whole.Reps = quickReps
-	if err := errors.Join(a.curves(ctx, longAfter, anyway), a.rivals(ctx, whole, anyway)); err != nil {
+	if err := errors.Join(a.curves(ctx, longAfter), a.rivals(ctx, whole)); err != nil {
 		return err
 	}
 	a.tell(event{Kind: "done"})
@@ -109,7 +111,7 @@ func (a *answer) run(ctx context.Context, anyway bool) error {
 // tooLong offers shorter runs if the runs of s take too long, and reports whether they do.
 func (a *answer) tooLong(s sim.Scenario, so string) bool {
 	needs := a.pace.needs(a.work(s))
-	if needs <= longAfter {
+	if needs <= longAfter || a.anyway {
 		return false
 	}
 	shorter := a.seconds() * (longAfter / 4).Seconds() / needs.Seconds()
@@ -121,11 +123,12 @@ func (a *answer) tooLong(s sim.Scenario, so string) bool {
 // leftOut reports whether a section of the page takes too long, and sends the page a note if so.
 func (a *answer) leftOut(kind string, work float64) bool {
 	needs := a.pace.needs(work)
-	if needs > longAfter {
-		a.tell(event{Kind: kind, Tables: []table{{Title: fmt.Sprintf(
-			"Left out: that takes about %v. Use a shorter simulated time.", needs.Round(time.Second))}}})
+	if needs <= longAfter || a.anyway {
+		return false
 	}
-	return needs > longAfter
+	a.tell(event{Kind: kind, Tables: []table{{Title: fmt.Sprintf(
+		"Left out: that takes about %v. Use a shorter simulated time.", needs.Round(time.Second))}}})
+	return true
 }
 
 // work returns the cost of all runs of s, as a number of requests. work adds 50 requests a second for each
@@ -189,11 +192,7 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 		exact := view.Figure(headline[i].key, search.FigureOf(&r.Figures, headline[i].key))
 		e.Figures = append(e.Figures, figure{f.Name, f.Value, exact, headline[i].text})
 	}
-	for _, v := range d.Verdicts {
-		v.Text = strings.ReplaceAll(v.Text, "Use --duration", "Use a simulated time of")
-		e.Verdicts = append(e.Verdicts, v)
-	}
-	e.Verdicts = append(e.Verdicts, a.remarks(&s, &r)...)
+	e.Verdicts = append(verdicts(d), a.remarks(&s, &r)...)
 	a.tell(e)
 	return nil
 }
@@ -211,12 +210,8 @@ func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 	for _, f := range s.Disturbances() {
 		say("From second %.3g to %.3g, %s. That rejected %s wrongly; the figures above leave these out. A request "+
 			"waited for at most %.3g ms, and 99 %% of the denied ones for at most %.3g ms.",
-			f.From.Seconds(), f.Until.Seconds(), a.words("fault"),
+			f.From.Seconds(), f.Until.Seconds(), a.words["fault"],
 			view.Count(math.Round(r.FaultStock.Mean), "request"), r.WaitMsMax.Mean, r.DeniedWaitMsP99.Mean)
-	}
-	calm := a.text["shape"] == sim.Poisson || a.text["shape"] == sim.Constant
-	if s.Workload.Load < 1 && calm && a.text["fault"] == noFault {
-		say("This load is below the limit, so hardly a request can be rejected. Above 1, or with a fault, some are.")
 	}
 	if s.Policy.Target == 0 {
 		say("Target is not set: a lease lasts %v here.", full.TargetInForce())
@@ -224,18 +219,11 @@ func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 		say("A lease lasts %v, not the Target of %v: at most a quarter of the time in which the burst refills.",
 			inForce, s.Policy.Target)
 	}
-	if drains := a.drain(s.Workload.Load); drains > s.Warmup.Seconds()+0.1 {
-		say("This load spends the burst in %.3g s, which must be over before rejections show as they stay: use a "+
-			"longer simulated time.", drains)
-	}
-	if 2*s.Network.RoundTrip.Q > float64(full.CallTimeout) {
-		say("A call that takes longer than %v counts as failed.", full.CallTimeout)
-	}
 	return all
 }
 
 // curves simulates the loads without the fault, within about the given real time.
-func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) error {
+func (a *answer) curves(ctx context.Context, within time.Duration) error {
 	at := loads
 	if own := a.numbers["load"]; !slices.Contains(at, own) {
 		at = append(slices.Clone(at), own)
@@ -259,7 +247,7 @@ func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) 
 		all[i] = a.short(load, quickReps, within/time.Duration(len(at)), false)
 		work += a.work(all[i])
 	}
-	if !anyway && a.leftOut("loads", work) {
+	if a.leftOut("loads", work) {
 		return nil
 	}
 	for _, s := range all {
@@ -270,13 +258,11 @@ func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) 
 		}
 		add(&calls, load, 1, r.CallsPerS)
 		add(&rejects, load, 100, r.FalseRejectRatio)
-		perCall := "–"
-		if calls := r.CallsPerS.Mean * (s.Duration - s.Warmup).Seconds(); calls > 0 {
-			perCall = fmt.Sprintf("%.3g", r.Offered.Mean/calls)
-		}
+		perCall := r.Offered.Mean / (r.CallsPerS.Mean * (s.Duration - s.Warmup).Seconds())
 		t.Add(view.Number(load), view.Mean("calls_per_s", r.CallsPerS),
 			view.Mean("false_reject_ratio", r.FalseRejectRatio),
-			fmt.Sprintf("%.3g %%", 100*max(0, 1-r.Admitted.Mean/max(r.Offered.Mean, 1))), perCall)
+			fmt.Sprintf("%.3g %%", 100*max(0, 1-r.Admitted.Mean/max(r.Offered.Mean, 1))),
+			view.Number(math.Round(10*perCall)/10))
 	}
 	a.tell(event{Kind: "loads", Charts: []view.Chart{calls, rejects}, Tables: []table{{Cells: t.Cells()}}})
 	return nil
@@ -284,14 +270,14 @@ func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) 
 
 // rivals compares other algorithms on the requests of s. Simulating one takes as long as simulating the
 // leases.
-func (a *answer) rivals(ctx context.Context, s sim.Scenario, anyway bool) error {
+func (a *answer) rivals(ctx context.Context, s sim.Scenario) error {
 	fleet := rival.Fleet{Processes: s.Groups[0].Count, Limits: s.Limits, Keys: 1}
 	for _, name := range rival.Names() {
 		if _, err := rival.New(name, fleet); err == nil && !strings.HasSuffix(name, "_client") {
 			s.Rivals = append(s.Rivals, name)
 		}
 	}
-	if !anyway && a.leftOut("rivals", a.work(s)*float64(1+len(s.Rivals))) {
+	if a.leftOut("rivals", a.work(s)*float64(1+len(s.Rivals))) {
 		return nil
 	}
 	r, err := sim.Runner{}.Run(ctx, s)
@@ -303,28 +289,46 @@ func (a *answer) rivals(ctx context.Context, s sim.Scenario, anyway bool) error 
 	return nil
 }
 
+// keys matches the JSON keys of figures in parentheses, which reports have behind the figures' names.
+var keys = regexp.MustCompile(` \([a-z]+_[a-z0-9_]+\)`)
+
+// inWords maps names of fields, figures and flags in reports to the page's words.
+var inWords = strings.NewReplacer("Use --duration", "Use a simulated time of", "--reps", "runs",
+	"--overcommit-max", "an overcommit", "policy.calls_per_second", "budget of calls", "policy.fallback", "Fallback",
+	"call_timeout", "the time limit of a call", " (redis.shards)", "", "false_reject_ratio", "wrong rejects",
+	search.BoundFigure, "tokens above the bound")
+
+// plain returns text of a report in the page's words.
+func plain(text string) string { return inWords.Replace(keys.ReplaceAllString(text, "")) }
+
+func verdicts(d view.Document) []view.Verdict {
+	for i := range d.Verdicts {
+		d.Verdicts[i].Text = plain(d.Verdicts[i].Text)
+	}
+	return d.Verdicts
+}
+
 // tables returns the tables of a report, with means, and its Go code.
 func tables(d view.Document) (all []table) {
 	for _, s := range d.Sections {
-		if s.Table == nil && s.Code == "" {
-			continue
+		t := table{Title: s.Title, Code: s.Code}
+		for _, text := range s.Text {
+			t.Text = append(t.Text, plain(text))
 		}
-		t := table{Title: s.Title, Text: s.Text, Code: s.Code}
 		if of := s.Table; of != nil {
 			if of.Brief {
 				of = of.Means()
 			}
-			for _, row := range of.Cells() {
-				var kept []view.Cell
-				for i, cell := range row {
-					if !strings.HasPrefix(of.Columns[i], "?") { // a column with "?" may be left out
-						kept = append(kept, cell)
-					}
+			t.Cells = of.Cells()
+			for _, row := range t.Cells {
+				for i := range row {
+					row[i].Text = plain(row[i].Text)
 				}
-				t.Cells = append(t.Cells, kept)
 			}
 		}
-		all = append(all, t)
+		if t.Cells != nil || t.Code != "" {
+			all = append(all, t)
+		}
 	}
 	return all
 }
@@ -335,7 +339,7 @@ func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 	lab := search.Lab{
 		Run: sim.Runner{}.Run,
 		Progress: func(p search.Progress) {
-			a.tell(event{Kind: "progress", Done: float64(p.Done) / float64(max(p.Of, 1)), Text: "plan, " + p.Phase})
+			a.tell(event{Kind: "progress", Done: float64(p.Done) / float64(max(p.Of, 1)), Text: p.Phase})
 		},
 	}
 	question := search.Question{Scenario: s, Targets: []search.Threshold{
@@ -345,7 +349,8 @@ func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 		return err
 	}
 	d := view.Plan(p, "", "")
-	e := event{Kind: "plan", Text: d.Subtitle, Verdicts: d.Verdicts, Tables: tables(d), Code: p.Code}
+	d.Sections = slices.DeleteFunc(d.Sections, func(s view.Section) bool { return s.OnPage }) // all figures, by key
+	e := event{Kind: "plan", Text: plain(d.Subtitle), Verdicts: verdicts(d), Tables: tables(d)}
 	if p.Chosen != nil {
 		e.Policy = &p.Chosen.Policy
 	}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -104,20 +103,19 @@ type wrong struct {
 	Text string `json:"text"`
 }
 
-// settings has the values of the knobs in a link. numbers has the values that are numbers.
+// settings has the values of the knobs in a link. Each map is by the name of the knob.
 type settings struct {
 	text    map[string]string
+	words   map[string]string // the page's words for the value of a knob with choices
 	numbers map[string]float64
 	faults  []wrong
 }
 
 // read reads the query of a link. A missing knob gets its default.
 func read(query url.Values) *settings {
-	s := &settings{text: map[string]string{}, numbers: map[string]float64{}}
-	known := map[string]bool{}
+	s := &settings{text: map[string]string{}, words: map[string]string{}, numbers: map[string]float64{}}
 	for _, section := range sections {
 		for _, k := range section.Knobs {
-			known[k.Name] = true
 			text := strings.TrimSpace(query.Get(k.Name))
 			if text == "" {
 				text = k.Default
@@ -129,7 +127,7 @@ func read(query url.Values) *settings {
 		}
 	}
 	for name := range query {
-		if !known[name] {
+		if _, known := s.text[name]; !known {
 			s.faults = append(s.faults, wrong{"",
 				fmt.Sprintf("The link has a setting %.40q, which this page lacks.", name)})
 		}
@@ -145,10 +143,11 @@ func (s *settings) check(k knob, text string) (allowed string) {
 	if k.Choices != nil {
 		var values []string
 		for _, c := range k.Choices {
+			if c.Value == text {
+				s.words[k.Name] = c.Text
+				return ""
+			}
 			values = append(values, c.Value)
-		}
-		if slices.Contains(values, text) {
-			return ""
 		}
 		return "one of " + strings.Join(values, ", ")
 	}
@@ -221,20 +220,6 @@ func (s *settings) drain(load float64) float64 {
 		return 0
 	}
 	return 1.3 * s.numbers["burst"] / (s.numbers["rate"] * (load - 1))
-}
-
-// words returns the page's words for the choice of a knob.
-func (s *settings) words(name string) string {
-	for _, section := range sections {
-		for _, k := range section.Knobs {
-			for _, c := range k.Choices {
-				if k.Name == name && c.Value == s.text[name] {
-					return c.Text
-				}
-			}
-		}
-	}
-	return ""
 }
 
 func (s *settings) validate() []wrong {

@@ -175,7 +175,7 @@ $('plan').onclick = async () => {
   show($('use'), false)
   $('planning').textContent = 'Planning: this takes as long as some 20 to 40 runs.'
   await ask('plan', { 'X-Wrong': $('wrong').value }, mine.signal, e => {
-    if (e.kind === 'progress') { $('planned').value = e.done; $('planning').textContent = `Planning, ${e.text.split(', ')[1]} …`; return }
+    if (e.kind === 'progress') { $('planned').value = e.done; $('planning').textContent = `Planning, ${e.text} …`; return }
     $('planning').textContent = e.text || ''
     if (e.kind === 'wrong') for (const w of e.wrong) fault({ field: $('wrong'), wrong: $('wrong-wrong') }, (w.knob === 'wrong' ? '' : w.knob + ' ') + w.text)
     if (e.kind !== 'plan') return

@@ -6,6 +6,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -19,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -48,8 +50,7 @@ func Serve(ctx context.Context, port int, ready func(url string)) error {
 		return err
 	}
 	_, bound, _ := net.SplitHostPort(listener.Addr().String())
-	s := &server{token: rand.Text(), hosts: []string{"127.0.0.1:" + bound, "localhost:" + bound},
-		pace: pace{perSecond: paceAtFirst}}
+	s := &server{token: rand.Text(), hosts: []string{"127.0.0.1:" + bound, "localhost:" + bound}}
 	h := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	stop := context.AfterFunc(ctx, func() { h.Close() })
@@ -82,9 +83,7 @@ func (s *server) handler() http.Handler {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_ = page.Execute(w, map[string]any{"Token": s.token, "Sections": sections}) // the browser may have disconnected
 	})
-	m.HandleFunc("POST /simulate", s.secret(func(a *answer, r *http.Request) error {
-		return a.run(r.Context(), r.Header.Get("X-Anyway") != "")
-	}))
+	m.HandleFunc("POST /simulate", s.secret(func(a *answer, r *http.Request) error { return a.run(r.Context()) }))
 	m.HandleFunc("POST /plan", s.secret(func(a *answer, r *http.Request) error {
 		var most sim.Ratio
 		if most.UnmarshalText([]byte(r.Header.Get("X-Wrong")+"%")) == nil && most > 0 && most < 1 {
@@ -119,13 +118,13 @@ func (s *server) secret(run func(a *answer, r *http.Request) error) http.Handler
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		var mu sync.Mutex // simulations report progress from any goroutine
 		lines, flush := json.NewEncoder(w), http.NewResponseController(w)
-		a := &answer{read(r.URL.Query()), func(e event) {
+		a := &answer{read(r.URL.Query()), r.Header.Get("X-Anyway") != "", &s.pace, func(e event) {
 			mu.Lock()
 			defer mu.Unlock()
 			if lines.Encode(e) == nil {
 				flush.Flush()
 			}
-		}, &s.pace}
+		}}
 		if faults := a.validate(); len(faults) > 0 {
 			a.tell(event{Kind: "wrong", Wrong: faults})
 			return
@@ -138,23 +137,18 @@ func (s *server) secret(run func(a *answer, r *http.Request) error) http.Handler
 
 // pace is the measured speed of simulations on this machine.
 type pace struct {
-	mu        sync.Mutex
-	perSecond float64 // requests simulated per second
+	perSecond atomic.Int64 // requests simulated per second, 0 before the first measurement
 }
 
 // paceAtFirst is the assumed pace before the first measurement: the pace of a slow machine.
-const paceAtFirst = 2e6
+const paceAtFirst = 2_000_000
 
 func (p *pace) learn(work float64, took time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.perSecond = work / max(took.Seconds(), 1e-3)
+	p.perSecond.Store(int64(work / max(took.Seconds(), 1e-3)))
 }
 
 func (p *pace) affords(within time.Duration) float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.perSecond * within.Seconds()
+	return float64(cmp.Or(p.perSecond.Load(), paceAtFirst)) * within.Seconds()
 }
 
 func (p *pace) needs(work float64) time.Duration {
