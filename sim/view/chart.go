@@ -9,7 +9,7 @@ import (
 	html "html/template"
 )
 
-// Chart is a set of lines over numbers or over names, which charts.js draws.
+// Chart is a set of lines over an axis of numbers or of names. charts.js draws a Chart.
 type Chart struct {
 	Title string `json:"title"` // the question that the chart answers
 	Note  string `json:"-"`     // text below the chart
@@ -27,14 +27,14 @@ type Axis struct {
 	FromZero bool     `json:"fromZero,omitempty"`
 }
 
-// Line is one line of a Chart. A point that is not finite is a gap.
+// Line is one line of a Chart. A coordinate that is not finite makes a gap.
 type Line struct {
 	Name   string `json:"name"`
 	X      Points `json:"x"`
 	Y      Points `json:"y"` // has the same length as X
 	Low    Points `json:"low,omitempty"`
 	High   Points `json:"high,omitempty"` // Low and High bound a band around the line; nil for none
-	Series int    `json:"series"`         // number of the colour, from 0; Grey for a line of comparison
+	Series int    `json:"series"`         // number of the colour, from 0, or Grey
 	Mark   Mark   `json:"mark,omitempty"`
 }
 
@@ -54,7 +54,7 @@ func (p Points) MarshalJSON() ([]byte, error) {
 
 func (l *Line) add(x, y float64) { l.X, l.Y = append(l.X, x), append(l.Y, y) }
 
-// Grey is the Series of a line with which other lines are compared.
+// Grey is the Series of a line of reference, such as a limit.
 const Grey = -1
 
 // Mark is the style of a line.
@@ -84,7 +84,7 @@ var (
 
 	pageStyle  = html.CSS(libraryStyle + "\n" + ownStyle)
 	pageScript = html.JS(bytes.Map(printable, []byte(library+ownScript)))
-	// pagePolicy lets a browser run pageScript and apply pageStyle, and load no file.
+	// pagePolicy allows only pageScript and pageStyle. A browser loads no file.
 	pagePolicy = "default-src 'none'; script-src " + digest(string(pageScript)) + "; style-src " +
 		digest(string(pageStyle))
 )
@@ -101,11 +101,10 @@ func digest(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// flatPart is the fraction of a line's largest value by which a flat line may change. A line is also flat if
-// it stays within its widest band.
+// flatPart is the largest change of a flat line, as a fraction of the line's largest value.
 const flatPart = 1.0 / 50
 
-// throughout returns a sentence with the range of a flat line or map, in three to five digits.
+// throughout returns a sentence with the range of a flat line or table, in three to five digits.
 func throughout(low, high float64) string {
 	digits := max(0, 2-exponent(high), min(1-exponent(high-low), 4-exponent(high)))
 	from, to := decimal(low, 0, digits), decimal(high, 0, digits)

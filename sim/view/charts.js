@@ -1,14 +1,6 @@
-// drawChart draws a chart into an element with uPlot, and draws it again where the element's width or the colours of
-// the page change. Under the pointer, the legend shows the values. It returns uPlot's object, whose destroy() ends all
-// of that. A chart is
-//
-//   title    names it for those that do not see it
-//   x, y     the axes: {label, unit, names, at, fromZero}. With names, the place at[i] is written as names[i].
-//   lines    {name, x, y, low, high, series, mark}: y over x, null where there is none. low and high are the ends of a
-//            band. series is a colour, -1 a grey for what others are compared with, such as a limit. mark is "dashed",
-//            "dotted" for a line with its points, or "line".
-//
-// Colours are those of the page: --ink, --muted, --grid, and --series-0 to --series-5.
+// drawChart draws a chart into an element with uPlot, and returns uPlot's object. A new width of the element or new
+// colours of the page redraw the chart until destroy() of that object. The legend shows the values at the pointer.
+// type Chart in chart.go describes a chart. The page defines the colours --muted, --grid, and --series-0 to --series-5.
 'use strict'
 function drawChart(element, chart) {
   const x = chart.x || {}, y = chart.y || {}
@@ -17,7 +9,7 @@ function drawChart(element, chart) {
   const place = v => x.names ? x.names[x.at.indexOf(v)] ?? '' : shown(v)
   const unit = y.unit ? ' ' + y.unit : ''
 
-  // Each line has one column of values, or three with its band. The lines need not have the same x.
+  // A line has one column of values, and a line with a band has three. Lines may have different x.
   const tables = [], series = [{ label: x.label || 'x', value: (u, v) => v == null ? '–' : place(v) }], bands = [], lines = [{}]
   for (const line of chart.lines || []) {
     const shade = line.series < 0 ? 'muted' : 'series-' + line.series % 6
@@ -38,7 +30,7 @@ function drawChart(element, chart) {
   if (!tables.length) return
   const data = uPlot.join(tables)
 
-  // The ends of an axis whose values are all the same are a little beside it.
+  // An axis with a single value ends a little below and above the value.
   const range = axis => (u, low, high) => {
     if (low == null) return [0, 1]
     if (axis === x) return low < high ? [low, high] : [low - 0.5, high + 0.5]
@@ -51,7 +43,7 @@ function drawChart(element, chart) {
     grid: { stroke: () => color('grid'), width: 1 }, ticks: { stroke: () => color('grid'), width: 1, size: 4 }, ...more,
   })
   const longest = Math.max(0, ...(x.names || []).map(n => n.length))
-  // A name that would touch the one before is left out.
+  // names omits a name that would touch the name before it.
   const names = (u, places) => {
     let free = -Infinity
     return places.map(v => {
