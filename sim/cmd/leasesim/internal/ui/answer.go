@@ -20,15 +20,15 @@ import (
 const (
 	fullReps  = 10
 	quickReps = 4
-	quickFor  = 300 * time.Millisecond // time limit of the first figures
-	loadsFor  = time.Second            // time limit of the first curves over the load
-	longAfter = 20 * time.Second       // runs that take longer start only on request
+	quickFor  = 300 * time.Millisecond // time for the first figures
+	loadsFor  = time.Second            // time for the first curves over the load
+	longAfter = 20 * time.Second       // longer simulations start only on request
 )
 
 // loads lists the loads at which the curves have points.
 var loads = []float64{0.5, 0.9, 1, 1.1, 1.5, 2, 3}
 
-// event is a line of an answer to the page. Fields of an event replace earlier content of the page.
+// event is a line of an answer to the page. The page shows the fields of an event in place of older ones.
 type event struct {
 	Kind     string         `json:"kind"`
 	Text     string         `json:"text,omitempty"`
@@ -48,7 +48,7 @@ type event struct {
 type figure struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	Exact string `json:"exact"` // value with its interval
+	Exact string `json:"exact"` // the value with its interval or range
 	Text  string `json:"text"`
 }
 
@@ -59,11 +59,11 @@ type table struct {
 	Code  string        `json:"code,omitempty"`
 }
 
-// headline maps the keys of view.Document.Headline to sentences.
+// headline explains the figures of view.Document.Headline in their order.
 var headline = []struct{ key, text string }{
 	{"admitted_vs_central", "One exact bucket without a network admits 100 %."},
-	{"false_reject_ratio", "Denied, although one exact bucket would have admitted them. Hardly any at a load below 1."},
-	{search.BoundFigure, "Requests beyond burst + rate × window, in the worst window. 0: the limit held."},
+	{"false_reject_ratio", "Denied requests that one exact bucket would have admitted. Hardly any below a load of 1."},
+	{search.BoundFigure, "Requests beyond burst + rate × window, in the worst window. With 0, the limit held."},
 	{"calls_per_s", "Calls to Redis by all processes together. Without leases, each request is a call."},
 	{"redis_cpu", "Time that Redis spends on these calls."},
 }
@@ -71,12 +71,12 @@ var headline = []struct{ key, text string }{
 // answer handles one request of the page for a simulation.
 type answer struct {
 	*settings
-	anyway bool // the user asked for long runs
+	anyway bool // the user asked for all runs, however long they take
 	pace   *pace
 	tell   func(event)
 }
 
-// run answers with short runs first, and then with long runs, until ctx ends.
+// run sends the results of short runs first, and later the results of long runs.
 func (a *answer) run(ctx context.Context) error {
 	whole := a.whole()
 	text, err := scenfile.Marshal(whole)
@@ -93,7 +93,7 @@ func (a *answer) run(ctx context.Context) error {
 		return err
 	}
 	a.pace.learn(a.work(short), time.Since(began))
-	long := a.tooLong(whole, "These are the figures of short runs")
+	long := a.tooLong(whole, "The figures come from short runs")
 	if err := errors.Join(a.curves(ctx, loadsFor), a.rivals(ctx, short)); err != nil || long {
 		return err
 	}
@@ -108,39 +108,39 @@ func (a *answer) run(ctx context.Context) error {
 	return nil
 }
 
-// tooLong offers shorter runs if the runs of s take too long, and reports whether they do.
-func (a *answer) tooLong(s sim.Scenario, so string) bool {
+// tooLong reports whether the runs of s take too long. If they do, tooLong offers the user shorter runs; shown
+// is the state of the page.
+func (a *answer) tooLong(s sim.Scenario, shown string) bool {
 	needs := a.pace.needs(a.work(s))
 	if needs <= longAfter || a.anyway {
 		return false
 	}
 	shorter := a.seconds() * (longAfter / 4).Seconds() / needs.Seconds()
 	a.tell(event{Kind: "long", Seconds: max(0.1, math.Round(10*shorter)/10), Text: fmt.Sprintf(
-		"%s: %d runs of %v take about %v on this machine.", so, s.Reps, s.Duration, needs.Round(time.Second))})
+		"%s: %d runs of %v take about %v on this machine.", shown, s.Reps, s.Duration, needs.Round(time.Second))})
 	return true
 }
 
-// leftOut reports whether a section of the page takes too long, and sends the page a note if so.
+// leftOut reports whether a section of the page takes too long. If it does, leftOut sends a note instead.
 func (a *answer) leftOut(kind string, work float64) bool {
 	needs := a.pace.needs(work)
 	if needs <= longAfter || a.anyway {
 		return false
 	}
 	a.tell(event{Kind: kind, Tables: []table{{Title: fmt.Sprintf(
-		"Left out: that takes about %v. Use a shorter simulated time.", needs.Round(time.Second))}}})
+		"Left out, as it takes about %v. Use a shorter simulated time.", needs.Round(time.Second))}}})
 	return true
 }
 
-// work returns the cost of all runs of s, as a number of requests. work adds 50 requests a second for each
-// process's lease calls.
+// work returns the cost of all runs of s, as a number of requests. The lease calls of a process cost as much as
+// 50 requests a second.
 func (a *answer) work(s sim.Scenario) float64 {
 	perSecond := a.numbers["rate"]*s.Workload.Load + 50*a.numbers["processes"]
 	return perSecond * s.Duration.Seconds() * float64(s.Reps)
 }
 
-// short returns a scenario whose runs together take about the real time within. Each run lasts until the
-// fleet has settled, because earlier figures mislead. If settling takes longer, short lowers the number of
-// runs.
+// short returns a scenario whose runs together take about the real time within. A fleet that has not settled
+// gives misleading figures: if there is no time for enough settled runs, short returns 2 runs that settle.
 func (a *answer) short(load float64, reps int, within time.Duration, withFault bool) sim.Scenario {
 	long := a.scenario(a.seconds(), load, withFault)
 	long.Reps = reps
@@ -179,14 +179,14 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 		return err
 	}
 	calm := r
-	calm.FaultStock = sim.Figure{} // remarks reports the fault instead
+	calm.FaultStock = sim.Figure{} // remarks reports the fault
 	d := view.Run(view.Result{Scenario: s, Report: calm})
 	e := event{Kind: "figures", Text: runs}
-	if charts := d.Sections[0].Charts; len(charts) > 0 { // the page omits a flat chart over time
+	if charts := d.Sections[0].Charts; len(charts) > 0 { // view omits a flat chart
 		e.Charts = charts[:1]
 	}
 	if !full {
-		e.Text += ": a first answer. Longer runs follow"
+		e.Text += ", as a first answer. Longer runs follow"
 	}
 	for i, f := range d.Headline {
 		exact := view.Figure(headline[i].key, search.FigureOf(&r.Figures, headline[i].key))
@@ -197,32 +197,32 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	return nil
 }
 
-// remarks returns facts that the figures do not show.
+// remarks returns findings of the page itself, beside the verdicts of package view.
 func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 	say := func(format string, args ...any) {
 		all = append(all, view.Verdict{Mood: view.Neutral, Text: fmt.Sprintf(format, args...)})
 	}
 	if offered := r.Offered.Mean; r.Admitted.Mean < 0.999*offered {
-		say("In all, %.3g %% of the requests are rejected. One exact bucket rejects %.3g %%.",
+		say("Rightly or wrongly, %.3g %% of the requests are rejected. One exact bucket rejects %.3g %%.",
 			100*(1-r.Admitted.Mean/offered), 100*(1-r.CentralAdmitted.Mean/offered))
 	}
 	full := s.Defaults()
 	for _, f := range s.Disturbances() {
-		say("From second %.3g to %.3g, %s. That rejected %s wrongly; the figures above leave these out. A request "+
-			"waited for at most %.3g ms, and 99 %% of the denied ones for at most %.3g ms.",
+		say("From second %.3g to %.3g, %s. The fault rejects %s wrongly; the figures above leave these out. An admitted "+
+			"request waits for at most %.3g ms, and 99 %% of the denied requests wait for at most %.3g ms.",
 			f.From.Seconds(), f.Until.Seconds(), a.words["fault"],
 			view.Count(math.Round(r.FaultStock.Mean), "request"), r.WaitMsMax.Mean, r.DeniedWaitMsP99.Mean)
 	}
 	if s.Policy.Target == 0 {
 		say("Target is not set: a lease lasts %v here.", full.TargetInForce())
 	} else if inForce := full.TargetInForce(); inForce != s.Policy.Target {
-		say("A lease lasts %v, not the Target of %v: at most a quarter of the time in which the burst refills.",
-			inForce, s.Policy.Target)
+		say("A lease lasts %v, not the Target of %v: a lease may use at most a quarter of the burst, and a large fleet "+
+			"has longer leases to save calls.", inForce, s.Policy.Target)
 	}
 	return all
 }
 
-// curves simulates the loads without the fault, within about the given real time.
+// curves simulates the loads without the fault. All runs together take about the real time within.
 func (a *answer) curves(ctx context.Context, within time.Duration) error {
 	at := loads
 	if own := a.numbers["load"]; !slices.Contains(at, own) {
@@ -268,8 +268,7 @@ func (a *answer) curves(ctx context.Context, within time.Duration) error {
 	return nil
 }
 
-// rivals compares other algorithms on the requests of s. Simulating one takes as long as simulating the
-// leases.
+// rivals compares other algorithms on the requests of s. A rival takes as long to simulate as the leases.
 func (a *answer) rivals(ctx context.Context, s sim.Scenario) error {
 	fleet := rival.Fleet{Processes: s.Groups[0].Count, Limits: s.Limits, Keys: 1}
 	for _, name := range rival.Names() {
@@ -289,10 +288,10 @@ func (a *answer) rivals(ctx context.Context, s sim.Scenario) error {
 	return nil
 }
 
-// keys matches the JSON keys of figures in parentheses, which reports have behind the figures' names.
+// keys matches the JSON key in parentheses after the name of a figure.
 var keys = regexp.MustCompile(` \([a-z]+_[a-z0-9_]+\)`)
 
-// inWords maps names of fields, figures and flags in reports to the page's words.
+// inWords replaces the names of fields, figures and flags by words of the page.
 var inWords = strings.NewReplacer("Use --duration", "Use a simulated time of", "--reps", "runs",
 	"--overcommit-max", "an overcommit", "policy.calls_per_second", "budget of calls", "policy.fallback", "Fallback",
 	"call_timeout", "the time limit of a call", " (redis.shards)", "", "false_reject_ratio", "wrong rejects",
@@ -333,7 +332,7 @@ func tables(d view.Document) (all []table) {
 	return all
 }
 
-// plan finds the policy with the fewest calls whose wrong rejects stay below the share most.
+// plan finds the policy with the fewest calls among those that reject at most the fraction most wrongly.
 func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 	s := a.scenario(a.seconds(), a.numbers["load"], false)
 	lab := search.Lab{

@@ -15,11 +15,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// knob is a setting of the page. A knob's text in a link is a number in its unit, or one of its choices.
+// knob is a setting of the page. A link has a number in the knob's unit, or one of the knob's choices.
 type knob struct {
 	Name, Label, Unit, Hint string
-	Default                 string    // "" leaves the choice to the library
-	Steps                   []float64 // steps of the slider; a text field takes other numbers, too
+	Default                 string    // "" is the default of the library
+	Steps                   []float64 // steps of the slider; the text field also takes other numbers
 	Whole                   bool
 	Choices                 []choice
 	paths                   []string // paths of the scenario's fields that the knob sets
@@ -38,7 +38,7 @@ var sections = []section{
 		{Name: "processes", Label: "Processes", Unit: "processes", Default: "12", Steps: steps(1, 1000), Whole: true,
 			Hint: "that share one limit", paths: []string{"groups[0].count", "groups"}},
 		{Name: "rate", Label: "Rate", Unit: "requests/s", Default: "5000", Steps: steps(10, 200_000), Whole: true,
-			Hint: "that the limit allows all processes together", paths: []string{"limits[0]", "limits[0].tokens"}},
+			Hint: "that the limit allows to all processes together", paths: []string{"limits[0]", "limits[0].tokens"}},
 		{Name: "burst", Label: "Burst", Unit: "requests", Default: "5000", Steps: steps(10, 1_000_000), Whole: true,
 			Hint: "that may come at once after a pause", paths: []string{"limits[0].burst"}},
 	}},
@@ -54,37 +54,37 @@ var sections = []section{
 	}},
 	{"The policy of the leases", []knob{
 		{Name: "target_ms", Label: "Target", Unit: "ms", Steps: steps(1, 2000),
-			Hint:  "how long one lease lasts: longer is fewer calls. Empty is the default",
+			Hint:  "length of a lease; longer leases need fewer calls. Empty: the default",
 			paths: []string{"policy.target", "policy"}},
 		{Name: "ttl_ms", Label: "TTL", Unit: "ms", Steps: steps(200, 60_000),
-			Hint: "when a lease ends that is not renewed. Empty is 4 targets", paths: []string{"policy.ttl"}},
-		{Name: "fallback", Label: "Fallback", Default: "local_share", Hint: "while Redis is away",
+			Hint: "after which a lease ends unless renewed. Empty: 4 × Target", paths: []string{"policy.ttl"}},
+		{Name: "fallback", Label: "Fallback", Default: "local_share", Hint: "while Redis does not answer",
 			paths: []string{"policy.fallback"}, Choices: []choice{
 				{"local_share", "each process admits its share"}, {"deny", "deny: the limit holds"},
 				{"allow_all", "admit everything"}}},
 	}},
 	{"Redis", []knob{
 		{Name: "round_trip_ms", Label: "Round trip", Unit: "ms", Default: "0.8", Steps: steps(0.1, 100),
-			Hint:  "to Redis and back, in the median; 1 in 100 takes 4.4 times as long",
+			Hint:  "of a call, in the median; 1 in 100 takes 4.4 times as long. A call fails after 100 ms",
 			paths: []string{"network.round_trip"}},
-		{Name: "fault", Label: "Fault", Default: noFault, Hint: "to throw in, a third of the way",
+		{Name: "fault", Label: "Fault", Default: noFault, Hint: "after a third of the simulated time",
 			paths: []string{"redis.faults[0].kind"}, Choices: []choice{
 				{noFault, "none"}, {sim.FaultHang, "Redis hangs"}, {sim.FaultOutage, "Redis refuses connections"},
-				{sim.FaultFailover, "failover, without the last 300 ms"},
-				{sim.FaultRestartEmpty, "Redis restarts empty"}, {"partition", "half of the processes are cut off"},
+				{sim.FaultFailover, "Redis fails over and loses the last 300 ms"},
+				{sim.FaultRestartEmpty, "Redis restarts empty"}, {"partition", "half of the processes are cut off from Redis"},
 				{"crash", "a process is killed"}, {"pause", "a process stops and resumes"}}},
-		{Name: "fault_s", Label: "Fault lasts", Unit: "s", Default: "3", Steps: steps(0.1, 20), Hint: "then it is over",
+		{Name: "fault_s", Label: "Fault lasts", Unit: "s", Default: "3", Steps: steps(0.1, 20), Hint: "a run lasts at least three times as long",
 			paths: []string{"redis.faults[0]", "network.partitions[0]", "groups[0].restarts", "groups[0].pauses"}},
 	}},
 	{"The simulation", []knob{
 		{Name: "seconds", Label: "Simulated time", Unit: "s", Default: "30", Steps: steps(1, 600),
-			Hint: "of each run; longer is more precise, and slower", paths: []string{"duration", "warmup"}},
+			Hint: "of each run; a longer run is slower and more precise", paths: []string{"duration", "warmup"}},
 	}},
 }
 
 const noFault = "none"
 
-// steps returns the round numbers from least to most, only whole numbers above 1.
+// steps returns round numbers from least to most. With least at 1 or above, all are whole numbers.
 func steps(least, most float64) (all []float64) {
 	for exponent := -1; exponent < 7; exponent++ {
 		for _, x := range []float64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
@@ -135,10 +135,10 @@ func read(query url.Values) *settings {
 	return s
 }
 
-// thousands matches a number with a comma before each three digits.
+// thousands matches a number with commas between thousands.
 var thousands = regexp.MustCompile(`^[1-9]\d{0,2}(,\d{3})+$`)
 
-// check stores the text of a knob, or returns the allowed values if the text is invalid.
+// check stores the value of k that text names. For an invalid text, check returns the allowed values.
 func (s *settings) check(k knob, text string) (allowed string) {
 	if k.Choices != nil {
 		var values []string
@@ -154,7 +154,7 @@ func (s *settings) check(k knob, text string) (allowed string) {
 	if text == "" {
 		return ""
 	}
-	if thousands.MatchString(text) { // as this page writes numbers
+	if thousands.MatchString(text) { // the page writes its own numbers with commas
 		text = strings.ReplaceAll(text, ",", "")
 	}
 	x, err := strconv.ParseFloat(text, 64)
@@ -168,8 +168,8 @@ func (s *settings) check(k knob, text string) (allowed string) {
 	return ""
 }
 
-// scenario returns the scenario of s at a load, for runs with the given counted seconds. Above the limit a
-// load first spends the burst without rejects: the warm-up excludes that time. withFault includes the fault.
+// scenario returns the scenario of s at a load. Each run has a warm-up and the given counted seconds. A load
+// above the limit spends the burst during the warm-up. withFault includes the fault.
 func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario {
 	in := func(unit time.Duration, x float64) time.Duration {
 		return time.Duration(math.Round(min(x*float64(unit), float64(math.MaxInt64/2))))
@@ -213,8 +213,8 @@ func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario 
 	return sc
 }
 
-// drain returns the seconds in which a load spends the burst, with some reserve, or 0 for a load below the
-// limit.
+// drain returns the seconds in which a load spends the burst, and a reserve. drain returns 0 for a load below
+// the limit.
 func (s *settings) drain(load float64) float64 {
 	if load <= 1 {
 		return 0
@@ -233,7 +233,7 @@ func (s *settings) validate() []wrong {
 	return faults
 }
 
-// whole returns the scenario for the page's YAML.
+// whole returns the scenario with the fault, the load and the simulated time of the page.
 func (s *settings) whole() sim.Scenario { return s.scenario(s.seconds(), s.numbers["load"], true) }
 
 // seconds returns the counted time of a run, at least three times as long as the fault.

@@ -1,5 +1,5 @@
-// The page of leasesim ui: the address has all knobs, a change of one has the server simulate them anew, and each
-// line of its answer replaces a part of the page. Everything from the server is shown as text.
+// The page of leasesim ui. The address has the values of all knobs. After a change of a knob, the server simulates
+// again, and each line of its answer replaces a part of the page. The page inserts what the server sends only as text.
 const $ = id => document.getElementById(id)
 const token = document.querySelector('meta[name=token]').content
 const knobs = [...document.querySelectorAll('.knob')].map(box => {
@@ -9,7 +9,7 @@ const knobs = [...document.querySelectorAll('.knob')].map(box => {
     steps: box.dataset.default ? given : ['', ...given] }
 })
 
-// element makes one, with children that are elements or text.
+// element makes an element with properties and children. A child is an element or a text.
 function element(name, properties, ...children) {
   const e = Object.assign(document.createElement(name), properties)
   e.append(...children)
@@ -17,7 +17,7 @@ function element(name, properties, ...children) {
 }
 const show = (e, is) => { e.hidden = !is }
 
-// The slider of a knob is at the step nearest to its field. The first step of a knob without a default is none.
+// place moves the slider of a knob to the step nearest to the value of the field. For an empty field, that is step 0.
 function place(knob) {
   if (!knob.slider) return
   const x = Number(knob.field.value), far = s => s === '' ? Infinity : Math.abs(Math.log(s / x))
@@ -32,9 +32,9 @@ function query() {
   return all.toString()
 }
 
-// What a link says of something that is no knob stays in it, so that the server refuses it.
-const unknown = [...new URLSearchParams(location.search)].filter(([name]) => !knobs.some(k => k.name === name))
+// Unknown settings of the link go to the server, which reports them.
 const linked = new URLSearchParams(location.search)
+const unknown = [...linked].filter(([name]) => !knobs.some(k => k.name === name))
 for (const k of knobs) {
   const text = linked.get(k.name) ?? k.standard
   if (k.slider === null && ![...k.field.options].some(o => o.value === text)) k.field.append(new Option(text, text))
@@ -42,10 +42,10 @@ for (const k of knobs) {
   place(k)
 }
 
-// ask reads the answer to a request line by line; signal ends it, here and there.
+// ask sends a request and calls heard with each line of the answer. An abort by signal also ends the simulation.
 async function ask(path, headers, signal, heard) {
   const lost = () => {
-    if (!signal.aborted) heard({ kind: 'failed', text: 'leasesim does not answer. Start it again, and load this page again.' })
+    if (!signal.aborted) heard({ kind: 'failed', text: 'leasesim does not answer. Start leasesim again, and load this page again.' })
   }
   const r = await fetch(path + '?' + query(), { method: 'POST', signal, headers: { 'X-Token': token, ...headers } }).catch(lost)
   if (!r) return
@@ -80,7 +80,7 @@ function charts(into, all) {
   for (const box of boxes) box.dataset.chart = ''
 }
 
-// number leaves out the words of a figure.
+// number returns a figure without the words after it.
 const number = text => text.match(/^[^,a-z]*/)[0].trim()
 
 const verdicts = all => all.map(v => element('p', { className: 'verdict ' + v.Mood }, v.Text))
@@ -88,7 +88,7 @@ const verdicts = all => all.map(v => element('p', { className: 'verdict ' + v.Mo
 // The page shows the values before the last change beside the new values.
 let shown = {}, before = {}, running = new AbortController(), timer
 
-// fresh marks parts that show the present settings.
+// fresh marks parts of the page that show the present settings.
 const fresh = (...ids) => ids.forEach(id => $(id).classList.remove('stale'))
 
 const parts = {
@@ -116,7 +116,7 @@ const parts = {
   },
   wrong: e => {
     for (const w of e.wrong) fault(knobs.find(k => k.name === w.knob), w.text)
-    $('status').textContent = 'No figures: a setting cannot be used. Those below are from before.'
+    $('status').textContent = 'A setting is invalid. The figures are those before the last change.'
   },
   failed: e => { $('notice').textContent = e.text; show($('notice'), true) },
   done: () => { $('status').textContent += '. Done' },
@@ -143,7 +143,7 @@ async function simulate(headers) {
   if (mine === running) { show($('stop'), false); show($('progress'), false) }
 }
 
-// changed simulates a moment after the last of several changes.
+// changed starts one simulation after several quick changes.
 function changed() {
   if (!timer) before = shown
   clearTimeout(timer)
@@ -173,7 +173,7 @@ $('plan').onclick = async () => {
   $('planOf').replaceChildren()
   for (const id of ['cancel', 'planned']) show($(id), true)
   show($('use'), false)
-  $('planning').textContent = 'Planning: this takes as long as some 20 to 40 runs.'
+  $('planning').textContent = 'Planning, which takes as long as 20 to 40 runs …'
   await ask('plan', { 'X-Wrong': $('wrong').value }, mine.signal, e => {
     if (e.kind === 'progress') { $('planned').value = e.done; $('planning').textContent = `Planning, ${e.text} …`; return }
     $('planning').textContent = e.text || ''
@@ -193,7 +193,7 @@ $('plan').onclick = async () => {
 $('wrong').addEventListener('keydown', e => { if (e.key === 'Enter') $('plan').click() })
 $('cancel').onclick = () => { planner?.abort(); planner = null; $('planning').textContent = 'Cancelled.'; for (const id of ['cancel', 'planned']) show($(id), false) }
 
-// millis reads a duration of Go, such as 1m2.5s.
+// millis converts a duration of Go, such as 1m2.5s, to milliseconds.
 function millis(text) {
   const units = { h: 3.6e6, m: 6e4, s: 1e3, ms: 1, 'µs': 1e-3, ns: 1e-6 }
   return [...text.matchAll(/([\d.]+)(h|ms|µs|ns|m|s)/g)].reduce((sum, [, x, unit]) => sum + x * units[unit], 0)

@@ -1,8 +1,8 @@
 // Package ui serves the page of "leasesim ui" to the browsers of this machine: knobs, and the results of
 // simulations. The binary contains all files of the page.
 //
-// Two rules keep other pages of the browser out. A request must name this server as its Host, against DNS
-// rebinding. A request for a simulation needs a secret token, which only the page has.
+// Two rules keep other pages of the same browser out. A request must have this server's address as its Host,
+// which stops DNS rebinding. A request for a simulation must have a secret token, which only the page knows.
 package ui
 
 import (
@@ -38,12 +38,12 @@ var (
 	page = template.Must(template.New("page").Parse(pageSource))
 )
 
-// policy lets a browser load only files of this server. The page has no icon.
+// policy lets a browser load only files of this server, and an empty icon as data.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Serve serves the page on a port of 127.0.0.1 until ctx ends, which also ends simulations. Port 0 selects a
-// free port. Serve calls ready with the page's address.
+// Serve serves the page on a port of 127.0.0.1. Port 0 selects a free port. Serve calls ready with the page's
+// address. The end of ctx ends all simulations and Serve.
 func Serve(ctx context.Context, port int, ready func(url string)) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *server) handler() http.Handler {
 	text("/page.js", "text/javascript", ownScript)
 	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_ = page.Execute(w, map[string]any{"Token": s.token, "Sections": sections}) // the browser may have disconnected
+		_ = page.Execute(w, map[string]any{"Token": s.token, "Sections": sections}) // fails if the browser disconnects
 	})
 	m.HandleFunc("POST /simulate", s.secret(func(a *answer, r *http.Request) error { return a.run(r.Context()) }))
 	m.HandleFunc("POST /plan", s.secret(func(a *answer, r *http.Request) error {
@@ -89,7 +89,7 @@ func (s *server) handler() http.Handler {
 		if most.UnmarshalText([]byte(r.Header.Get("X-Wrong")+"%")) == nil && most > 0 && most < 1 {
 			return a.plan(r.Context(), most)
 		}
-		a.tell(event{Kind: "wrong", Wrong: []wrong{{"wrong", "must be a percentage, above 0 and below 100"}}})
+		a.tell(event{Kind: "wrong", Wrong: []wrong{{"wrong", "must be a percentage above 0 and below 100"}}})
 		return nil
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,8 +107,8 @@ func (s *server) handler() http.Handler {
 	})
 }
 
-// secret forbids a request without the right token. secret answers others with the events of run, one per
-// line. The query has the knobs.
+// secret returns a handler that rejects requests without the right token. The handler reads the knobs from the
+// query, and answers with the events of run, one per line.
 func (s *server) secret(run func(a *answer, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Token")), []byte(s.token)) != 1 {
@@ -116,7 +116,7 @@ func (s *server) secret(run func(a *answer, r *http.Request) error) http.Handler
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-ndjson")
-		var mu sync.Mutex // simulations report progress from any goroutine
+		var mu sync.Mutex // any goroutine of a simulation reports progress
 		lines, flush := json.NewEncoder(w), http.NewResponseController(w)
 		a := &answer{read(r.URL.Query()), r.Header.Get("X-Anyway") != "", &s.pace, func(e event) {
 			mu.Lock()

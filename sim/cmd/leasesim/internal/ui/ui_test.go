@@ -188,7 +188,8 @@ func TestALongSimulationOffersAShorterOne(t *testing.T) {
 	all, kinds := events(t, ask(t.Context(), s, "simulate?rate=200000&burst=200000&processes=1000&load=5&seconds=600"))
 	testkit.Must(t, kinds == "texts long ", "%s", kinds)
 	testkit.Check(t, strings.HasPrefix(all[1].Text, "No figures yet: 2 runs of "), "%q", all[1].Text)
-	a := &answer{read(url.Values{"rate": {"200000"}, "seconds": {fmt.Sprint(all[1].Seconds)}}), false, &s.pace, func(event) {}}
+	link := url.Values{"rate": {"200000"}, "seconds": {fmt.Sprint(all[1].Seconds)}}
+	a := &answer{read(link), false, &s.pace, func(event) {}}
 	testkit.Check(t, !a.tooLong(a.short(1.1, quickReps, quickFor, true), ""), "%v s are too long", all[1].Seconds)
 }
 
@@ -235,7 +236,7 @@ func TestAPlanSaysItsProgressAndItsPolicy(t *testing.T) {
 	testkit.Must(t, kinds == "plan ", "%s", kinds)
 	testkit.Check(t, strings.Contains(w.Body.String(), `"progress"`) && all[0].Policy != nil &&
 		strings.Contains(w.Body.String(), "Target:"), "%s", w.Body)
-	testkit.Check(t, strings.Contains(all[0].Text, "wrong rejects at most 5 %"), "a plan by the keys of figures: %s", w.Body)
+	testkit.Check(t, strings.Contains(all[0].Text, "wrong rejects at most 5 %"), "figures have keys: %s", w.Body)
 	for _, bad := range []string{"", "0", "100", "-1", "half"} {
 		_, kinds := events(t, ask(t.Context(), made(), "plan?"+tiny, "X-Wrong", bad))
 		testkit.Check(t, kinds == "wrong ", "%q: %s", bad, kinds)
