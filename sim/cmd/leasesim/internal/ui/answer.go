@@ -108,8 +108,8 @@ func (a *answer) run(ctx context.Context) error {
 	return nil
 }
 
-// tooLong reports whether the runs of s take too long. If they do, tooLong offers the user shorter runs; shown
-// is the state of the page.
+// tooLong reports whether the runs of s take too long. If so, tooLong offers the user shorter runs. shown says
+// which figures the page has.
 func (a *answer) tooLong(s sim.Scenario, shown string) bool {
 	needs := a.pace.needs(a.work(s))
 	if needs <= longAfter || a.anyway {
@@ -121,7 +121,7 @@ func (a *answer) tooLong(s sim.Scenario, shown string) bool {
 	return true
 }
 
-// leftOut reports whether a section of the page takes too long. If it does, leftOut sends a note instead.
+// leftOut reports whether a section of the page takes too long. If so, leftOut sends a note in place of the section.
 func (a *answer) leftOut(kind string, work float64) bool {
 	needs := a.pace.needs(work)
 	if needs <= longAfter || a.anyway {
@@ -139,8 +139,8 @@ func (a *answer) work(s sim.Scenario) float64 {
 	return perSecond * s.Duration.Seconds() * float64(s.Reps)
 }
 
-// short returns a scenario whose runs together take about the real time within. A fleet that has not settled
-// gives misleading figures: if there is no time for enough settled runs, short returns 2 runs that settle.
+// short returns a scenario whose runs together take about the real time within. Each run lasts
+// until the fleet has settled, as earlier figures mislead. If reps such runs take too long, short returns 2.
 func (a *answer) short(load float64, reps int, within time.Duration, withFault bool) sim.Scenario {
 	long := a.scenario(a.seconds(), load, withFault)
 	long.Reps = reps
@@ -179,7 +179,7 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 		return err
 	}
 	calm := r
-	calm.FaultStock = sim.Figure{} // remarks reports the fault
+	calm.FaultStock = sim.Figure{} // remarks writes about the fault
 	d := view.Run(view.Result{Scenario: s, Report: calm})
 	e := event{Kind: "figures", Text: runs}
 	if charts := d.Sections[0].Charts; len(charts) > 0 { // view omits a flat chart
@@ -332,7 +332,7 @@ func tables(d view.Document) (all []table) {
 	return all
 }
 
-// plan finds the policy with the fewest calls among those that reject at most the fraction most wrongly.
+// plan finds the policy with the fewest calls that rejects at most the fraction most of the requests wrongly.
 func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 	s := a.scenario(a.seconds(), a.numbers["load"], false)
 	lab := search.Lab{
@@ -348,7 +348,7 @@ func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 		return err
 	}
 	d := view.Plan(p, "", "")
-	d.Sections = slices.DeleteFunc(d.Sections, func(s view.Section) bool { return s.OnPage }) // all figures, by key
+	d.Sections = slices.DeleteFunc(d.Sections, func(s view.Section) bool { return s.OnPage }) // figures by JSON key
 	e := event{Kind: "plan", Text: plain(d.Subtitle), Verdicts: verdicts(d), Tables: tables(d)}
 	if p.Chosen != nil {
 		e.Policy = &p.Chosen.Policy

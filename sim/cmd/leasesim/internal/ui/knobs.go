@@ -84,7 +84,7 @@ var sections = []section{
 
 const noFault = "none"
 
-// steps returns round numbers from least to most. With least at 1 or above, all are whole numbers.
+// steps returns round numbers from least to most. If least is 1 or above, all steps are whole numbers.
 func steps(least, most float64) (all []float64) {
 	for exponent := -1; exponent < 7; exponent++ {
 		for _, x := range []float64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
@@ -103,7 +103,7 @@ type wrong struct {
 	Text string `json:"text"`
 }
 
-// settings has the values of the knobs in a link. Each map is by the name of the knob.
+// settings has the values of the knobs in a link. The keys of each map are names of knobs.
 type settings struct {
 	text    map[string]string
 	words   map[string]string // the page's words for the value of a knob with choices
@@ -138,7 +138,7 @@ func read(query url.Values) *settings {
 // thousands matches a number with commas between thousands.
 var thousands = regexp.MustCompile(`^[1-9]\d{0,2}(,\d{3})+$`)
 
-// check stores the value of k that text names. For an invalid text, check returns the allowed values.
+// check stores text as the value of k. For an invalid text, check returns the allowed values.
 func (s *settings) check(k knob, text string) (allowed string) {
 	if k.Choices != nil {
 		var values []string
@@ -213,8 +213,8 @@ func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario 
 	return sc
 }
 
-// drain returns the seconds in which a load spends the burst, and a reserve. drain returns 0 for a load below
-// the limit.
+// drain returns the seconds in which a load spends the burst, with a reserve of 30 %. For a load below the limit,
+// drain returns 0.
 func (s *settings) drain(load float64) float64 {
 	if load <= 1 {
 		return 0

@@ -38,7 +38,7 @@ var (
 	page = template.Must(template.New("page").Parse(pageSource))
 )
 
-// policy lets a browser load only files of this server, and an empty icon as data.
+// policy lets a browser load only files of this server, and a data: image, which is the page's empty icon.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
