@@ -161,18 +161,9 @@ func (a *answer) short(load float64, reps int, within time.Duration, withFault b
 func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	full := s.Reps == fullReps
 	runner := sim.Runner{}
-	runs := fmt.Sprintf("%d runs of %v", s.Reps, s.Duration)
-	if s.Warmup > 0 {
-		runs = fmt.Sprintf("%d runs of %v after %v in which the fleet settles", s.Reps, s.Duration-s.Warmup, s.Warmup)
-	}
+	runs := fmt.Sprintf("%d runs of %v, of which the last %v count", s.Reps, s.Duration, s.Duration-s.Warmup)
 	if full {
-		shownAt := time.Now()
-		runner.Progress = func(done float64) {
-			if time.Since(shownAt) > 200*time.Millisecond {
-				shownAt = time.Now()
-				a.tell(event{Kind: "progress", Done: done, Text: runs})
-			}
-		}
+		runner.Progress = func(done float64) { a.tell(event{Kind: "progress", Done: done, Text: runs}) }
 	}
 	r, err := runner.Run(ctx, s)
 	if err != nil {
@@ -224,11 +215,9 @@ func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 
 // curves simulates the loads without the fault. All runs together take about the real time within.
 func (a *answer) curves(ctx context.Context, within time.Duration) error {
-	at := loads
-	if own := a.numbers["load"]; !slices.Contains(at, own) {
-		at = append(slices.Clone(at), own)
-		slices.Sort(at)
-	}
+	at := append(slices.Clone(loads), a.numbers["load"])
+	slices.Sort(at)
+	at = slices.Compact(at)
 	curve := func(title, unit string, series int) view.Chart {
 		return view.Chart{Title: title, X: view.Axis{Label: "load, × the limit"},
 			Y: view.Axis{Unit: unit, FromZero: true}, Lines: []view.Line{{Series: series, Mark: view.Dotted}}}
