@@ -1,20 +1,18 @@
--- bucket.lua: token buckets (docs/protocol.md sections 3.2 and 3.3). KEYS, ARGV and units: common.lua.
---
--- A limit l of a configuration has the fields level, rest, burst, most (the burst and the overcommit), unit,
--- step, tick and full (the time to fill).
+-- bucket.lua computes token buckets (docs/protocol.md sections 3.2 and 3.3). A limit has the fields level,
+-- rest, burst, most (burst plus overcommit), unit, step, tick and full (time to fill).
 
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
--- capacity returns the level up to which limit l may fill while held tokens are leased (section 3.3).
+-- capacity returns the highest level to which limit l may refill while `held` tokens are leased (3.3).
 local function capacity(l, held)
-  if l.full == 3153600000000000 then return 0 end -- a limit that starts empty never fills
+  if l.full == 3153600000000000 then return 0 end -- 100 years: such a limit gets no tokens
   local tokens = l.most - held
   if tokens > l.burst then tokens = l.burst elseif tokens < 0 then tokens = 0 end
   return tokens * l.unit
 end
 
--- dropFullRest sets the rest of a full limit to 0. room is the number of missing units. If the rest is worth
--- room units, dropFullRest adds them.
+-- dropFullRest fills limit l if l.rest, the time waited toward the next tick, is worth the missing units,
+-- `room`. A full limit gets a rest of 0.
 local function dropFullRest(l, room)
   if room <= 0 or room < l.step and room * l.tick <= l.step * l.rest then
     if room > 0 then l.level = l.level + room end
@@ -22,7 +20,7 @@ local function dropFullRest(l, room)
   end
 end
 
--- refill executes step 2 for the time between `from` and `to`, in which the ledger is constant, held tokens.
+-- refill adds the tokens of the time between `from` and `to` (step 2), while `held` tokens are leased.
 local function refill(c, from, to, held)
   if to <= from then return end
   for k = 1, c.n do
@@ -45,7 +43,7 @@ local function refill(c, from, to, held)
   end
 end
 
--- wait returns the time until limit l has min(n, burst) tokens. frost is a time without refill.
+-- wait returns the time until limit l has min(n, burst) tokens. frost is the time left of a freeze.
 local function wait(l, n, frost)
   if l.kind then return l.wait(l, n, frost) end
   local missing = (n < l.burst and n or l.burst) * l.unit - l.level
@@ -54,24 +52,25 @@ local function wait(l, n, frost)
   return (ticks - ticks % 1) * l.tick - l.rest + frost
 end
 
--- seldom returns functions that few calls need.
+-- seldom creates functions that few calls need, because each one costs time.
 local function seldom(capacity, dropFullRest)
   local rules, floor, min, max = {}, math.floor, math.min, math.max
 
-  -- widthFor returns the width of a slice: the least power of two w with 7*w >= ttl.
+  -- widthFor returns the width of a slice of the ring: the least power of two w with 7*w >= ttl.
   function rules.widthFor(ttl)
     local _, e = math.frexp(math.ceil(ttl / 7) - 0.5)
     return 2 ^ e
   end
 
-  -- deepest returns the largest debt of limit l, in units.
+  -- deepest returns the largest amount that limit l may owe, in units (3.2).
   local function deepest(l)
     local exact, years = (2^53 - 1 - l.most * l.unit - l.step) / l.step, (3153600000000000 - l.full) / l.tick
     return floor(exact < years and exact or years) * l.step
   end
   rules.deepest = deepest
 
-  -- fillBy adds up to `units` to limit l, within the limit's room, and returns whether the level rose.
+  -- fillBy raises the level of limit l by `units`, at most to its capacity, and returns whether the level
+  -- rose.
   local function fillBy(l, units, held)
     local room = capacity(l, held)
     local raised = l.level + units > room and room or l.level + units
@@ -84,11 +83,11 @@ local function seldom(capacity, dropFullRest)
   -- back credits n tokens that a known call returned (step 6).
   function rules.back(l, n, held) fillBy(l, min(n, l.burst) * l.unit, held) end
 
-  -- late executes step 6 for one late entry of the request. Unused and refund count only if known. late
-  -- returns whether a refund was credited.
+  -- late applies one late entry of the request to limit l (step 6), and returns whether it credited a refund.
+  -- Only a known call reports unused tokens and refunds.
   function rules.late(l, kind, n, time, known, setAt, now, held)
     local units = min(n, l.burst) * l.unit
-    if kind == 0 and known and time > setAt and time <= now then -- credit the tokens less the refill since
+    if kind == 0 and known and time > setAt and time <= now then -- credit what was not refilled since
       local ticks = floor((now - time + l.tick - 1) / l.tick)
       if ticks < floor((units + l.step - 1) / l.step) then fillBy(l, units - ticks * l.step, held) end
     elseif kind == 1 and known then
@@ -102,8 +101,8 @@ local function seldom(capacity, dropFullRest)
     return false
   end
 
-  -- follow makes limit `to` continue limit `from` (section 6.11), with the tokens that fit. same says that
-  -- the limit has not changed. A negative level stays; it rounds down, so the amount that is owed rounds up.
+  -- follow gives limit `to` the level of limit `from`, which it continues (6.11). `same` says that the limits
+  -- are equal. A negative level is rounded down, so the owed amount is rounded up.
   function rules.follow(to, from, same)
     if same then
       to.level, to.rest = max(from.level, 0 - deepest(to)), from.rest

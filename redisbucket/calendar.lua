@@ -1,14 +1,11 @@
--- calendar.lua: the period of a calendar (docs/protocol.md section 3.10). window.lua calls these functions. KEYS,
--- ARGV and units: common.lua.
---
--- A calendar has one sum, for one numbered period of the server's clock. In the bucket's text the rest of a
--- calendar is 0. At the end of that text a calendar has two doubles: the number of the period and the running
--- time at which the period began.
+-- calendar.lua counts the charges of a calendar in one sum, for one numbered period of the server's clock
+-- (docs/protocol.md section 3.10). A stored calendar has a rest of 0. Two doubles at the end of the bucket's
+-- text are the number of the period, and the running time at which the period began.
 
 local function calendar()
   local rules, floor, min = {}, math.floor, math.min
 
-  -- limit completes window l, and returns whether the window's numbers are valid.
+  -- limit adds the fields of a calendar to window l, and returns whether l's numbers are valid.
   function rules.limit(l)
     l.full, l.period, l.begun = l.tick, -2, 0
     return l.offset < l.tick
@@ -16,8 +13,8 @@ local function calendar()
 
   function rules.clear(l) l.period = -2 end
 
-  -- pass starts a new sum at the end of a period. A clock that steps back does not end the period that has
-  -- begun. A period more than one ahead of the clock becomes the next one.
+  -- pass starts a new sum when a later period begins. If the period of the sum is more than one ahead of the
+  -- clock, the period after the present one takes its place.
   function rules.pass(l, now, clock)
     local since = clock - l.offset
     local period = floor(since / l.tick)
@@ -48,7 +45,7 @@ local function calendar()
     return at + 16
   end
 
-  -- text returns the calendar's part of the bucket's text, and the calendar's rest.
+  -- text returns the stored text of the calendar, and its stored rest.
   function rules.text(l) return encode('<dd', l.period, l.begun), 0 end
 
   function rules.follow(to, from) to.period, to.begun = from.period, from.begun end

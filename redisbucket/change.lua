@@ -1,11 +1,9 @@
--- change.lua: the changes at the end of step 2, and the clip (docs/protocol.md section 6): a new bucket, lost
--- state, the configuration and T. change.lua writes nothing. KEYS, ARGV and units: common.lua.
---
--- change.lua ends the call with {'invalid', why} or {'ok', 0, 0}, or continues with the variables of open.lua
--- for a bucket that exists, the configuration in force in c, and:
---   changed          whether configure.lua changes anything
+-- change.lua makes the changes of step 2 (docs/protocol.md section 6): a new bucket, a proven loss, another
+-- configuration, T, and the clip. change.lua ends the call with {'invalid', why} or {'ok', 0, 0}, or
+-- continues with a bucket that exists and the configuration in force in c. `changed` says whether
+-- configure.lua changes anything.
 
--- Prepare the operation of configure.lua (section 6.15).
+-- Prepare the operation of configure.lua (6.15).
 if op then
   if op == 'set' or op == 'replace' or op == 'clear' then
     if not mine then return {'invalid', 'there is no configuration to set'} end
@@ -28,8 +26,8 @@ elseif not mine then
   return {'invalid', 'there is no configuration'}
 end
 
--- Create a new bucket. The birth in each record distinguishes records of this bucket from records of an
--- earlier bucket of this key, because a failover may move the epoch back.
+-- Create the bucket. Each record stores the bucket's birth, because a failover may move the epoch back to
+-- that of an earlier bucket.
 if not exists then
   if not mine then return {'ok', 0, 0} end
   c, ttl, proposed, proposedAt, stood = mine, asked, asked, now, now
@@ -45,17 +43,18 @@ if not exists then
   if c.windows then c.windows.begin(c, now, clock, 0) end
 end
 
--- Check for a proof of loss (sections 6.2 to 6.6). A claim that no reply can have caused proves nothing.
+-- Check whether the caller proves a loss (6.2 to 6.6). An impossible claim proves nothing.
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
   local leaseMax, heardAt, heardAge, heardExpiry = decode('<I7I7I7I7', argv[3], 51)
   if max(heardAt, heardAge, heardExpiry) >= 2^52 or leaseMax > 7200000000 then
     return {'invalid', 'a fact of the last reply is out of range'}
   end
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
-    -- The loss was at least `ago` us ago. Earlier leases last at most `lasting` us after the loss.
+    -- The loss was at least `ago` us ago. Leases from before the loss end at most `lasting` us after the
+    -- loss.
     local ago = exists and seen < epoch and now - birth or 0
     local lasting = min(leaseMax + ceil(max(0, clock - heardAt - ago, heardAge - ago) / 8), max(leaseMax, 10000000))
-    -- An earlier bucket was lost if it had not expired when this one was created.
+    -- The caller's bucket was lost if it had not expired when the present bucket was created.
     local early, lost = heardAt + heardExpiry > birth, nil
     if not exists then
       epoch, lost = max(epoch, seen + 1), early and now + lasting or nil
@@ -72,16 +71,16 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
   end
 end
 
--- Apply the caller's configuration, or a reset. clip says whether a level may now be above its room.
+-- Apply the caller's configuration, or a reset. clip says whether a level may then be above its room.
 local fill = op == 'reset' or op == 'replace'
 local clip = fill
 if mine then
   local newer = mine.deploy > c.deploy or mine.deploy == c.deploy and mine.revision > c.revision
-  if mine == c then -- the bucket is new, or c is the caller's configuration
+  if mine == c then -- the caller's configuration is in force
     stood = now
   elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
     keep = remember(c, keep, now, ttl, max(0, frozen - now), base, width, ring)
-    -- A switch keeps the limits beneath it, of which a bucket that began with a switch has none.
+    -- bare says that the bucket began with a switch, and has no limits beneath the switch (6.17).
     local one = c[1]
     local bare = c.n == 1 and (c.switch == 1 and one.burst == 2^38 and one.step == 100000 and one.unit == 1
       and one.tick == 1 and string.sub(c.text, 53, 60) == '\0\202\154\59\0\0\0\0'
@@ -90,11 +89,11 @@ if mine then
       mine = parse(string.sub(mine.text, 1, 30) .. string.sub(c.text, 31), struct, windowRules)
     end
     share = share * (mine.speed / c.speed)
-    -- A new limit starts full only by a newer version or after a bare switch, and not while a loss is waited
-    -- out.
+    -- usedUp says that new limits start without tokens (6.12).
     local usedUp = not newer and not bare or mine.empty or now < frozen
-    -- Match the limits (section 6.10): first unchanged limits, then token buckets of equal per_ns, then the
-    -- other token buckets in order. A window continues a window of the same kind, length and offset.
+    -- Match the old and new limits (6.10): in pass 1 unchanged limits, in pass 2 token buckets of equal
+    -- per_ns, in pass 3 the other token buckets. A window continues only a window of its kind, length and
+    -- offset.
     local sub, taken, given, alike = string.sub, {}, {}, {}
     for pass = 1, bare and 0 or 3 do
       for k = 1, mine.n do
@@ -122,12 +121,12 @@ if mine then
       end
     end
     c, stood, clip = mine, now, true
-    if now >= frozen then setAt = now end -- during a freeze windows admit nothing
+    if now >= frozen then setAt = now end -- nothing is drawn during a freeze
   end
 
-  -- T follows the proposals of the callers (section 6.7).
+  -- T follows the proposals of the callers (6.7).
   if asked > 10000000 and asked > ttl then asked = max(ttl, 10000000) end
-  if newer or asked > ttl then -- T grows by an eighth of the time since the last call
+  if newer or asked > ttl then -- T grows by at most an eighth of the time since the last call
     ttl = min(asked, ttl + floor(passed / 8))
     proposed, proposedAt = ttl, now
   else
@@ -137,7 +136,7 @@ if mine then
     end
   end
 
-  -- The width of a slice follows T (section 6.8). The expiry of an entry never moves earlier.
+  -- The width of a slice follows T (6.8). No entry of the ring ends earlier than before.
   local fit = width
   if ttl > 7 * width then
     fit = seldom().widthFor(ttl)

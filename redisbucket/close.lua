@@ -1,13 +1,12 @@
--- close.lua: the writes of a call. close.lua checks everything before the first write, because Redis keeps
--- the writes of a script that fails. An operation that changes nothing writes nothing.
+-- close.lua completes the reply and writes the bucket and the record. close.lua checks everything before the
+-- first write, because Redis keeps the writes of a script that fails. The bucket is written before the
+-- record: if the server refuses the record, tokens are lost, but no token is drawn twice.
 --
--- The input of close.lua is the variables of open.lua, and from configure.lua answer, the reply without
--- levels. lease.lua passes the numbers of the reply, frost (the time without refill), record (the text of the
--- holder's record, or nil to keep the old one) and recordLife (the record's lifetime). KEYS and units:
--- common.lua. close.lua writes the bucket first: if the server then refuses the record, tokens are lost, but
--- no token is drawn twice.
+-- close.lua uses the variables of open.lua. configure.lua adds answer, the reply without levels. lease.lua
+-- adds the numbers of the reply, frost (the time left of a freeze), record (the text of the holder's record,
+-- or nil to keep the stored one) and recordLife (the record's lifetime in microseconds).
 
--- Append the levels to the reply: pairs of whole tokens and the time until the next token.
+-- Append the levels to the reply: for each limit its whole tokens, and the time until the next token.
 for k = 1, c.switch > 0 and 1 or c.n do
   local l, level, next = c[k], 0, 0
   if c.switch == 1 then
@@ -36,15 +35,15 @@ if not (share > 0 and share < 2^53 and keep < 2^53 and contended < 2^53 and epoc
   return {'damaged', keys[1], 'the state would be out of range'}
 end
 
--- Leave out parts whose numbers follow from other numbers; see common.lua.
+-- Leave out the parts whose numbers follow from other numbers (3.9).
 local past = owes or birth ~= epoch or clock ~= now or frozen > 0 or stood ~= now or proposed ~= ttl
   or proposedAt ~= now or updated ~= now
 local used = past or ledger > 0 or active > 0 or moved ~= now or contended > 0 or idle > 0 or share ~= c.speed
   or 7 * width < ttl or width > 1 and 7 * width >= 2 * ttl or keep ~= remember(c, 0, now, ttl, 0)
 local dated = setAt ~= epoch - 1
 local form, first = c.n - 1 + (dated and 4 or 0) + (used and 8 or 0) + (past and 16 or 0), c[1]
-form = 121 + 256 * (layout + 8 * form) -- mark, layout and form
-local ending = c.windows and c.text .. c.windows.text(c) or c.text -- the text, built from its end
+form = 121 + 256 * (layout + 8 * form) -- the first two bytes of the text
+local ending = c.windows and c.text .. c.windows.text(c) or c.text -- the end of the text
 if past then
   for k = c.n, 1, -1 do ending = encode('<d', min(c[k].level, 0)) .. ending end
   ending = encode('<I7I7I7I7I4I7I7', birth, clock, frozen, stood, proposed, proposedAt, updated) .. ending
@@ -60,8 +59,8 @@ else
   text = encode('<I2I7I6I7I4I6I6I7I3c0', form, epoch, counter, now, ttl, spent, denied, level, first.rest, ending)
 end
 
--- A key may expire late but never early, so its lifetime gets an extra second. redis.call passes a numeric
--- argument with all digits.
+-- The lifetime gets an extra second, because a key may expire late but never early. Numbers that redis.call
+-- passes keep all digits.
 local life = keep - now + 1000999
 call('SET', keys[1], text, 'PX', (life - life % 1000) / 1000)
 if record then call('SET', keys[2], record, 'PX', (recordLife - recordLife % 1000) / 1000) end

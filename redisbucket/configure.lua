@@ -1,12 +1,10 @@
--- configure.lua: inspect, set, reset, replace or clear one bucket (docs/protocol.md section 6.15), as ARGV[4]
--- says. Reply, a flat array:
+-- configure.lua executes the operation ARGV[4] on one bucket (docs/protocol.md section 6.15). open.lua executes
+-- steps 1 to 3 before, and change.lua changes the bucket. The reply is a flat array:
 --   {'ok', exists, changed, ledger, activeWeight, epoch, counter, spent, denied, clock, ttl,
 --     configuration, level, next, ...}
---           flags are 0 or 1; level and next for each limit, as in lease.lua
+--           exists and changed are 0 or 1; level and next of each limit are those of lease.lua
 --   {'ok', 0, 0}          there is no bucket
 --   {'invalid', why}, {'damaged', key, why}, {'newer', key, layout}: nothing was written
---
--- Steps 1 to 3 are in open.lua, the operation and the clip in change.lua.
 
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil

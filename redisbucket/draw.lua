@@ -1,20 +1,18 @@
--- draw.lua: a draw of a bucket at rest, in one read and one write (docs/protocol.md section 4.1). draw.lua
--- comes first, before any function or table is made, because most rarely used keys make no other call. KEYS,
--- ARGV and units: common.lua and lease.lua.
+-- draw.lua executes a draw of a bucket at rest with one read and one write (docs/protocol.md section 4.1).
+-- Rarely used keys make no other calls, so draw.lua comes before the code that creates functions and tables.
 --
--- draw.lua serves the shortest request for a bucket of one limit in the shortest form. The caller must
--- propose the stored configuration, which was checked before, and the T in force. The request must not prove
--- a loss. The level must be at the set point or above, so that the share stays the whole rate, and all wanted
--- tokens must be there. lease.lua serves all other calls, and would give the same answers. lease.lua also
--- serves an epoch below 2^32, as every epoch is on a server whose struct cuts numbers to 32 bits.
+-- draw.lua serves a request of 78 bytes for a bucket of one limit in the shortest form. The request must
+-- propose the stored configuration and the T in force, and must not prove a loss. The bucket must have all
+-- wanted tokens and at least the set point (7.1), so that the fair share stays the whole rate. lease.lua
+-- would answer the same, and executes all other calls. lease.lua also checks an epoch below 2^32, which a
+-- server with a 32-bit struct may have cut.
 --
--- Reply: a string of integers without a sign, with the bytes of each
+-- The reply is a string of integers without a sign. The number after a name is the size of the field in bytes:
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7
 
 local struct, keys, argv, redis = rawget(_G, 'struct'), KEYS, ARGV, redis
 if struct and #argv[3] == 78 then
-  -- Redis 3.2 to 4: replicate the writes and not the script, so that the script may read the time.
-  if redis.replicate_commands then redis.replicate_commands() end
+  if redis.replicate_commands then redis.replicate_commands() end -- see common.lua
   local call, unpack, config, mark = redis.call, struct.unpack, argv[1], 121 + 256 * layout
   local text, clock = redis.pcall('GET', keys[1]), argv[2]
   if #config == 60 and (not text or #text == 108 and string.find(text, config, 49, true)) then
@@ -25,7 +23,7 @@ if struct and #argv[3] == 78 then
       clock = string.find(clock, '^%d+$') and tonumber(clock) or 0
     end
     local asked, want, seen, counted, refused = unpack('<I4I7I7I7I7', argv[3])
-    if not text then -- a new bucket, whose configuration parse in common.lua has not checked yet
+    if not text then -- a new bucket: check the configuration as parse does
       local deploy, over, calls, revision, empty, target, burst, unit, step, code =
         unpack('<I7I7I4I7I1I4I7I7I7I1', config)
       local seq, need, weight = unpack('<I7I7I4', argv[3], 33)
@@ -43,7 +41,7 @@ if struct and #argv[3] == 78 then
     end
     local stored, epoch, counter, now, ttl, spent, denied, level, rest, _, over, _, revision, empty, target,
       burst, unit, step, tick = unpack('<I2I7I6I7I4I6I6I7I3I7I7I4I7I1I4I7I7I7I1', text)
-    if tick > 6 then want = 0 end -- a window is never stored in the shortest form
+    if tick > 6 then want = 0 end -- a window
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
     local full = burst * unit
@@ -51,7 +49,7 @@ if struct and #argv[3] == 78 then
         and clock >= now and clock < 2^52 and epoch >= 2^32 and epoch <= now and level <= full and rest < tick
         and (seen == epoch or seen == 0) and counted <= counter and want > 0
         and counter + 1 < 2^48 and spent + want < 2^48 and denied + refused < 2^48 then
-      -- The refill.
+      -- Refill the level (step 2).
       if clock > now then
         local room = full - level
         if room <= 0 then
@@ -68,7 +66,7 @@ if struct and #argv[3] == 78 then
           end
         end
       end
-      -- Compute the set point, and how long the bucket is remembered.
+      -- Compute the set point (7.1), and the time to keep the bucket (6.14).
       local tokens, point = level / unit, step / unit / tick * target / 2
       if point < 1 then point = 1 end
       if point > burst / 2 then point = burst / 2 end

@@ -1,12 +1,10 @@
--- draws.lua: draws of many buckets of one server in one call, because an EVALSHA alone costs as much as a
--- draw. Go puts draw.lua before draws.lua, as the body of the function draw(KEYS, ARGV).
+-- draws.lua executes draws of many buckets in one call, because an EVALSHA alone costs as much as a draw. Go
+-- puts draw.lua before draws.lua, as the body of the function draw(KEYS, ARGV).
 --
--- KEYS     the Redis keys of the buckets.
--- ARGV[1], ARGV[2]  as in lease.lua, for all buckets.
--- ARGV[3]  the requests, of 78 bytes each.
--- ARGV[4]  if present, no draw is made, and the reply is the number of buckets that exist.
---
--- Reply: for each bucket the reply of draw.lua, or nil for an unchanged bucket that needs its own call.
+-- KEYS are the Redis keys of the buckets. ARGV[1] and ARGV[2] are those of lease.lua, for all buckets.
+-- ARGV[3] has a request of 78 bytes for each bucket. The reply has for each bucket the reply of draw.lua, or
+-- nil if the bucket is unchanged and needs a call of its own. If ARGV[4] is present, the call draws nothing,
+-- and replies the number of buckets that exist.
 
 if ARGV[4] then
   local found = 0

@@ -1,39 +1,34 @@
--- lease.lua: one lease call for one key (docs/protocol.md section 4). KEYS, ARGV and units: common.lua.
+-- lease.lua executes one lease call for one key (docs/protocol.md section 4). common.lua describes the notation
+-- and the other keys and arguments.
 --
--- KEYS[2]  the record of this holder, a string in the slot of the bucket
---          'y'; a byte, the layout's number; and integers without a sign but for allowance, a double, of these bytes:
+-- KEYS[2] is the record of the holder, in the slot of the bucket:
+--          'y'; a byte, the layout's number; and integers without a sign but for allowance, a double
 --            birth 7, epoch 7, seq 7, ends 7, held 7, weight 4, waiting 7, granted 7, void 1, since 7, last 7
 --            allowance 8
--- ARGV[3]  the request: integers without a sign but for headroom, a double, with these bytes:
+-- ARGV[3] is the request, of integers without a sign but for headroom, a double:
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
 --            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7
 --            remaining 7, returned 7, waiting 7, headroom 8, draw 1
---          ttl is a proposal, headroom a part of each burst. epoch, counter, heardAt (the server's time)
---          and heardExpiry repeat the last reply, leaseMax its leaseMax or frozen if that is more; before a reply
---          all are 0. A draw omits the last line if
---          waiting equals want and all its other numbers are 0. Late entries follow, at most 16 of each kind:
+--          ttl is a proposal, headroom a part of each burst. epoch, counter, heardAt (the server's time) and
+--          heardExpiry repeat the last reply, leaseMax its leaseMax or frozen if that is more; before a reply
+--          all are 0. A draw omits the last line if waiting equals want and all its other numbers are 0. Late
+--          entries follow, at most 16 of each kind:
 --            kind 1, tokens 7, time 7
 --          kind is 0 for unused, 1 for refund, 2 for debt, 3 for charge. time is the running time of the draw
---          for unused and refund, and the age for debt and charge
+--          for unused and refund, and the age for debt and charge.
 --
--- Reply, unless draw.lua has answered, a string of integers without a sign but for level, a double; the bytes of
--- each:
+-- The reply, unless draw.lua has answered, is a string of integers without a sign but for level, a double:
 --   seq 7, granted 7, flags 1, delay 7, retryAfter 7, epoch 7, counter 6, activeWeight 7, expiry 7, leaseMax 7,
 --   frozen 7, running 7, clock 7, ledger 7, target 7, ttl 4
 --   level 8, next 7 of each limit
 --           flags are 1 for void, 2 for contended, and 4 for each level. level is in whole tokens, less the
 --           caller's headroom. next is the time until the next token, 0 for a full limit.
--- The configuration follows if it differs from the caller's. The reply to a refused call is an array:
+-- The configuration in force follows if it differs from the caller's. The reply to a refused call, which writes
+-- nothing, is an array:
 --   {'stale'}              a higher seq was executed before
 --   {'invalid', why}       an argument is out of range
 --   {'damaged', key, why}  the stored text cannot be trusted
---   {'newer', key, layout} a newer release stored it; these four write nothing
---
--- Steps, in the order that makes the bound exact; 1 to 3 are those of open.lua:
---   4  an executed seq gets the stored grant again; a lower one is refused
---   5  the report: known or void
---   6  the tokens that come back: returned, unused, refund; then debt and charge
---   7  the grant
+--   {'newer', key, layout} a newer release stored the text
 
 if seq < 1 then return {'invalid', 'seq is below 1'} end
 if need > want then return {'invalid', 'need is above want'} end
@@ -42,9 +37,9 @@ counter = counter + 1
 
 local windows, switch = c.windows, c.switch
 
--- pace returns three results (section 7.8): the Target in force for this holder; the pause after a short
--- grant, or 0 if the pause is at most the configured Target; and whether the call budget gives a holder less
--- than one call per configured Target. Go replaces the names of constants by numbers.
+-- pace returns three results (7.8): the Target in force for this holder; the pause after a short grant, or 0
+-- if the pause is at most the configured Target; and whether the call budget gives a holder less than one
+-- call per configured Target. Go replaces names such as callBudget by numbers.
 local function pace(c, active, weight, ttl)
   local target, fills, calls, n = c.target, c.fills, c.calls, active > weight and active / weight or 1
   local spacing, easy = n * 1000000 / (calls > 0 and calls or callBudget), 0
@@ -63,9 +58,9 @@ local function pace(c, active, weight, ttl)
   return longer > target and longer or target, pause > target and pause or 0, spacing > target
 end
 
--- binding returns facts of the limit with the fewest tokens for a caller with this headroom: these tokens,
--- the burst less the headroom, the rate, and the kind of a window. The last result, which steers the sharing,
--- is the same tokens or, if they are negative, the lowest level.
+-- binding returns facts about the limit that binds for a caller with this headroom: the tokens above the
+-- headroom, the burst less the headroom, the rate, and the kind of a window. The last result is the level
+-- that steers the fair share (7.1).
 local function binding(c, headroom)
   local level, burst, speed, window, steer
   for k = 1, c.n do
@@ -80,11 +75,11 @@ local function binding(c, headroom)
   return level, burst, speed, window, level < 0 and steer or level
 end
 
--- A record is live if its birth and epoch are this bucket's and its slice is in the ring (section 6.8).
+-- A record is live if its birth and epoch are those of the bucket, and its slice is in the ring (6.8).
 local live, at, slot, ends = false, -1, nil, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife
--- rest says that a draw may find the bucket at rest (section 4.1). A bucket at rest has no live record.
+-- rest says whether this call may be a draw of a bucket at rest (4.1), which has no live record.
 local rest = draw == 1 and switch == 0 and ledger == 0 and active == 0 and now >= frozen and now >= contended
   and size < 109
 if not rest then record = redis.pcall('GET', keys[2]) end
@@ -122,14 +117,14 @@ if record then
   end
 end
 
--- Step 4.
+-- Step 4: A retry gets the stored grant again, and a lower seq is refused.
 if live and seq < storedSeq then return {'stale'} end
 if live and seq == storedSeq then
   record = nil
 else
-  -- Step 5. The record of a void call counts only for a holder that has received the void reply.
+  -- Step 5: A report is known or void. After a void call, reports are void until the holder gets the reply.
   local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld
-  if known then -- no renewal while the ledger is too large for a lowered limit
+  if known then -- no renewal while the ledger exceeds a lowered limit
     local reported = ledger + remaining - oldHeld
     known = reported <= c.least and (switch ~= 2 or reported <= 0)
   end
@@ -146,7 +141,7 @@ else
     at, allowance = -1, nil
   end
 
-  -- Step 6. While a loss is waited out, no tokens are credited.
+  -- Step 6: No tokens are credited during a freeze.
   local credits, filled = known and now >= frozen, setAt
   if returned > 0 or size > 108 or c.coarse then
     local bucket = seldom(capacity, dropFullRest)
@@ -169,17 +164,17 @@ else
   end
   setAt = filled
   if windows then windows.see(c, ledger, now, frozen) end
-  if switch > 0 then -- Unlimited leases nothing, as returned tokens would go to the limits beneath
+  if switch > 0 then -- Unlimited leases nothing, because returned tokens would fill the limits beneath
     granted, last = switch == 1 and waiting >= need and min(want, waiting) or 0, now
     allowance = min(allowance or 0, 2^52)
   else
     local level, burst, speed, window, steer = binding(c, headroom)
     local own, long, pause, crowded = speed / weight, pace(c, active, weight, ttl)
-    if own < share then share = own end -- the share is at most the whole rate
-    -- A new holder starts with the share of one Target, so that its first grant does not wait.
+    if own < share then share = own end -- the fair share is at most the whole rate
+    -- A new holder starts with its fair share of one Target, so that its first grant does not wait.
     if not allowance then last, allowance = now, weight * share * long end
 
-    -- Step 7: grant the tokens that every level has, within the fair allowance (section 7).
+    -- Step 7: Grant the tokens that every level has, within the fair allowance (section 7).
     local available, target, point = level > 0 and level - level % 1 or 0, c.target, speed * c.target / 2
     granted = want < available and want or available
     if point < 1 then point = 1 end
@@ -187,7 +182,7 @@ else
     local period, slowest, pull = point / speed, own / 100000, (steer - point) / (2 * point)
     if period < target then period = target end
     if pull > 1 then pull = 1 elseif pull < -1 then pull = -1 end
-    -- A window gains tokens only when charges are dropped, so a change of the share shows late.
+    -- A window gets tokens back only when charges are dropped, so holders react late to a new share (7.9).
     if window then slowest = 0.9 * (speed / max(active, weight)) end
     if pause > 0 then
       local equal = speed / max(active, weight)
@@ -218,7 +213,8 @@ else
       if most < granted then granted = most > 0 and most or 0 end
     end
     if want > available and ledger - remaining > 0 then contended = now + 2 * target end
-    -- If the bucket has refused tokens that it had for two Targets, the next call gets its need.
+    -- If the bucket has had tokens but refused calls their need for two Targets, grant this call its need
+    -- (7.10).
     local least = need > 1 and need or 1
     if granted < least and least <= want and least <= available then
       granted = idle > 0 and now - idle >= 2 * max(target, pause) and least or 0
@@ -232,17 +228,17 @@ else
       local l = c[k]
       l.level = l.level - granted * l.unit
     end
-    -- A window limit counts admitted tokens now, and leased tokens once they are spent.
+    -- A window counts tokens for waiting requests now, and leased tokens once they are spent.
     if windows then windows.charge(c, now, min(granted, waiting)) end
   end
 
   local kept = granted - (waiting < granted and waiting or granted)
-  if rest then -- nothing is held: reset the numbers that a bucket at rest need not remember
+  if rest then -- reset the numbers that a bucket at rest does not store
     width = seldom().widthFor(ttl)
     base, moved, contended, idle, void, share = floor(now / width), now, 0, 0, 0, c.speed
   else
-    -- The whole holding moves to a new slice, never to an earlier one. Tokens for waiting requests are
-    -- admitted now and not held.
+    -- Move the whole holding to its new slice, but never to an earlier one. Tokens granted to waiting
+    -- requests are admitted at once, and are no part of the holding.
     local to = (now + ttl) / width
     to = to - to % 1
     if to > base + 7 then to = base + 7 end
@@ -258,7 +254,7 @@ else
     recordLife = ends - now + 2 * width + 1000999
   end
 
-  -- Update the informational counts, which no rule reads.
+  -- Update the informational counters.
   used = granted - kept + used
   if known and oldHeld > remaining + returned + unused then
     used = used + (oldHeld - remaining - returned - unused)
@@ -266,11 +262,11 @@ else
   spent, denied = (spent + (used < 2^52 and used or 2^52 - 1)) % 2^48, (denied + refused) % 2^48
 end
 
--- Build the reply from the grant, which a retry repeats, and from the present state.
+-- Build the reply. The reply to a retry has the stored grant and the present state of the bucket.
 if windows then windows.see(c, ledger, now, frozen) end
 local frost, retry, delay = frozen > now and frozen - now or 0, 0, 0
 if switch ~= 1 and (granted < want or granted < 1) then
-  -- waitFor returns the time until this caller sees n tokens in every limit.
+  -- waitFor returns the time until every limit has n tokens above the caller's headroom.
   local function waitFor(n)
     local longest = 0
     for k = 1, c.n do longest = max(longest, wait(c[k], n + ceil(c[k].burst * headroom), frost)) end

@@ -36,7 +36,7 @@ var mutations = []mutation{
 		{"  local was, before, level, rest\n", "  local before, level, rest\n"},
 		{"local c, exists, changed, now = nil, true, false, clock",
 			"local c, exists, changed, now, was = nil, true, false, clock"},
-		{"  -- Step 6. ", "  if was then refill(c, max(was, frozen), now, ledger) end -- "},
+		{"  -- Step 6: ", "  if was then refill(c, max(was, frozen), now, ledger) end -- "},
 	}},
 	{"the clip dropped", 64, []edit{
 		{"    l.level = min(l.level, capacity(l, ledger))\n", ""},

@@ -1,18 +1,10 @@
--- open.lua: the start of every call. open.lua reads the request and the bucket, settles the bucket at the
--- present time (docs/protocol.md section 4), and writes nothing. KEYS, ARGV and units: common.lua.
---
--- Steps:
---   1  the time, read once
---   2  refill with the OLD ledger, in pieces that end where slices end
---   3  forget the slices that have ended
---
--- open.lua ends the call with {'invalid', why}, {'damaged', key, why} or {'newer', key, layout}, or sets
--- local variables:
+-- open.lua begins every call: it reads the request and the bucket, executes steps 1 to 3 of docs/protocol.md
+-- section 4, and writes nothing. open.lua ends the call with {'invalid', why}, {'damaged', key, why} or
+-- {'newer', key, layout}, or sets local variables, those of the bucket's text and:
 --   exists           whether the bucket is there
 --   c                its configuration; its limits c[1] to c[c.n] hold the levels
 --   mine             the configuration that the caller proposes
---   clock now birth epoch counter spent denied frozen setAt keep updated contended idle share
---   ttl proposed proposedAt   the T in force, and the longest proposed since proposedAt
+--   ttl, proposed    the T in force, and the longest proposed since proposedAt
 --   passed           the time since the last call
 --   base, ring       the present slice; the tokens in each of 8 slots, and the weights there
 --   ledger, active   the sums of tokens and of weights
@@ -20,13 +12,13 @@
 local call, keys, argv = redis.call, KEYS, ARGV
 local op = argv[4]
 
--- The request.
 local mine, why
 if argv[1] ~= '' then
   mine, why = parse(argv[1], struct, windowRules)
   if not mine then return {'invalid', why} end
 end
--- change.lua reads the facts of the last reply. A request of 78 bytes ends before the field remaining.
+-- A request of 78 bytes ends before the field remaining. change.lua reads the fields from leaseMax to
+-- heardExpiry.
 local size, asked, want, seen, counted, refused, seq, need, weight
 local remaining, returned, waiting, headroom, draw, unused, used = 0, 0, 0, 0, 1, 0, 0
 size = #argv[3]
@@ -40,7 +32,8 @@ if seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or want >= 2^52 or need 
     or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 or refused >= 2^52 then
   return {'invalid', 'a number of the request is not below 2^52'}
 end
--- Read the late entries. late is above 0 if tokens are unused or refunded. used sums debt and charge.
+-- Read the late entries. late is above 0 if tokens are unused or refunded. used is the sum of debt and
+-- charge.
 local late, entries = 0, size > 108 and {0, 0, 0, 0}
 for i = 109, size, 15 do
   local kind, n, at = decode('<I1I7I7', argv[3], i)
@@ -61,7 +54,7 @@ if mine and (asked < 2 * mine.target or asked > 3600000000) then
   return {'invalid', 'the ttl is out of range'}
 end
 
--- Step 1.
+-- Step 1: Read the time once.
 local clock
 if argv[2] == '' then
   local t = call('TIME')
@@ -80,7 +73,7 @@ local text = redis.pcall('GET', keys[1])
 if not text then
   exists = false
 elseif text.err then
-  -- An error other than WRONGTYPE concerns the caller, for instance a missing permission.
+  -- An error other than WRONGTYPE, such as a missing permission, says nothing about the stored value.
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
   local y, number = byte(text, 1, 2)
@@ -115,7 +108,7 @@ else
     ledger = ring[1] + ring[2] + ring[3] + ring[4] + ring[5] + ring[6] + ring[7] + ring[8]
     active = ring[9] + ring[10] + ring[11] + ring[12] + ring[13] + ring[14] + ring[15] + ring[16]
     if not (share > 0 and share < 2^53) then return {'damaged', keys[1], 'the share is out of range'} end
-    if width < 1 or width > 2^29 then -- 2^29 us is above a seventh of the longest T
+    if width < 1 or width > 2^29 then -- 2^29 us is the width for the longest T
       return {'damaged', keys[1], 'a duration is out of range'}
     end
     if ledger >= 2^52 or active >= 2^52 then return {'damaged', keys[1], 'the ledger is out of range'} end
@@ -168,7 +161,7 @@ else
   passed = clock > before and clock - before or 0
   now = was + passed
 
-  -- Steps 2 and 3: refill, and forget the slices that have ended.
+  -- Steps 2 and 3: Refill up to the end of each slice with the old ledger, and then forget the slice.
   base = was / width
   base = base - base % 1
   local last, ends = base + 8, (base + 1) * width

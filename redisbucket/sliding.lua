@@ -1,16 +1,14 @@
--- sliding.lua: the charges of a sliding window by time (docs/protocol.md section 3.10). window.lua calls
--- these functions. KEYS, ARGV and units: common.lua.
+-- sliding.lua counts the charges of a sliding window in cells (docs/protocol.md section 3.10). l.cells[j %
+-- 61] has the tokens of cell j, which covers [j * cell, (j + 1) * cell) of the running time.
 --
--- Cells count the charges. Cell j covers [j * cell, (j + 1) * cell) of the running time, and l.cells[j % 61]
--- has its tokens. A cell is dropped when its whole time is older than the window. In the bucket's text the
--- rest of a sliding window is the number of cells with a charge. At the end of that text each of these cells
--- has two integers without a sign, the oldest cell first: 1 byte for the cell's number, counted from the
--- oldest live cell, and 7 for the tokens.
+-- The stored rest of a sliding window is the number of its charged cells. The bucket's text ends with these
+-- cells, the oldest first: 1 byte for the cell's number, counted from the oldest live cell, and 7 bytes for
+-- its tokens.
 
 local function sliding()
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
-  -- limit completes window l, and returns whether the window's numbers are valid.
+  -- limit adds the fields of a sliding window to window l, and returns whether l's numbers are valid.
   function rules.limit(l)
     l.cell = max(1000, floor((l.tick + 59) / 60))
     l.full, l.first, l.cells = l.tick + l.cell, 0, {}
@@ -45,8 +43,8 @@ local function sliding()
 
   function rules.covers(l, at) return floor(at / l.cell) >= l.first end
 
-  -- next returns the time until enough of the oldest cells are dropped, or a Target if all missing tokens are
-  -- leased to holders.
+  -- next returns the time until cells with `missing` tokens are dropped. If no cell is charged, the missing
+  -- tokens are leased, and next returns the Target.
   function rules.next(l, missing)
     local at = 0
     for j = l.first, l.first + 60 do
@@ -70,7 +68,7 @@ local function sliding()
     return total == l.sum and at or nil
   end
 
-  -- text returns the stored text of window l, and its number of cells with a charge.
+  -- text returns the stored text of window l, and the number of its charged cells.
   function rules.text(l)
     local parts = {}
     for j = l.first, l.first + 60 do

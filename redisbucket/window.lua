@@ -1,17 +1,10 @@
--- window.lua: the common part of sliding windows and calendars (docs/protocol.md section 3.10). KEYS, ARGV
--- and units: common.lua.
---
--- l.sum counts the charges of a window, in tokens; sliding.lua and calendar.lua know the times of the
--- charges. Leased tokens are in the ledger. In the text of a bucket the level of a window is l.sum.
---
--- Steps, with the numbers of lease.lua and open.lua:
---   2, 3  pass: time goes by, and the tokens of each slice that ends are charged
---   5     charge: the tokens reported as spent; 7: the tokens granted to requests that wait
---   6     late: the tokens that come back, debt and charge
+-- window.lua has the code that sliding windows and calendars share (docs/protocol.md section 3.10). l.sum is
+-- the number of charged tokens of window l, and stored in place of a level. sliding.lua and calendar.lua keep
+-- the times of the charges. Leased tokens are in the ledger and not in l.sum.
 
--- rulesOf returns the functions of window.lua in a table, for a configuration with windows. Go puts rulesOf
--- and the kinds of windows into windowRules, so that calls without windows create only one function. All
--- times in arguments except clock are running times; ledger is in tokens.
+-- rulesOf returns the functions of window.lua. Go puts window.lua, sliding.lua and calendar.lua into the
+-- function windowRules, so that a call without windows creates only one function. All times but `clock` are
+-- running times.
 local function rulesOf(kinds)
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
@@ -24,7 +17,7 @@ local function rulesOf(kinds)
 
   local function advance(l, now, clock) l.past.pass(l, now, clock) end
 
-  -- charge counts n tokens at the time `at`. charge drops tokens that would raise the sum above 2^52 - 1.
+  -- charge adds n tokens at the time `at`, or as many as the sum can hold.
   local function charge(l, at, n)
     n = min(n, 2^52 - 1 - l.sum)
     if n <= 0 then return end
@@ -32,7 +25,7 @@ local function rulesOf(kinds)
     l.past.add(l, at, n)
   end
 
-  -- uncharge takes up to n tokens from the oldest charges, and returns their number.
+  -- uncharge removes up to n tokens of the oldest charges, and returns their number.
   local function uncharge(l, n)
     n = min(n, l.sum)
     l.sum = l.sum - n
@@ -40,23 +33,23 @@ local function rulesOf(kinds)
     return n
   end
 
-  -- useUp charges all that the window has left, at the time `at`.
+  -- useUp replaces all charges of window l by one at the time `at`, which leaves no tokens.
   local function useUp(l, at, ledger)
     local total = max(0, l.most - ledger, l.sum)
     uncharge(l, l.sum)
     charge(l, at, total)
   end
 
-  -- spare returns the tokens that the window has left: negative if more was used than the limit allows.
+  -- spare returns the number of tokens that the window has left, which an overshoot makes negative.
   local function spare(l, ledger) return min(l.burst, l.most - ledger - l.sum) end
 
-  -- wait returns the time until the window has n tokens, or its burst if n is more.
+  -- wait returns the time until window l has min(n, burst) tokens.
   local function wait(l, n, frost)
     local missing = min(n, l.burst) - l.spare
     return missing <= 0 and frost or max(frost, l.past.next(l, missing))
   end
 
-  -- limit returns the window with these numbers of a configuration, or nil if they are invalid.
+  -- limit returns the window with these numbers of a configuration, or nil if a number is invalid.
   function rules.limit(burst, most, offset, length, code)
     local kind = (code - code % 8) / 8
     if code % 8 ~= 0 and code % 8 ~= 4 or not kinds[kind] or burst < 1 or most >= 2^52 or length < 1000
@@ -69,16 +62,16 @@ local function rulesOf(kinds)
     return l.past.limit(l) and l or nil
   end
 
-  -- read reads window l, with this sum and rest, from text at the index `at`. before is the clock at the
-  -- running time `was`. read returns the index after the window, or nil if the text is damaged.
+  -- read reads the charges of window l from `text` at the index `at`. read returns the index after the
+  -- charges, or nil if the text is damaged. `before` is the server's clock at the running time `was`.
   function rules.read(l, text, at, sum, rest, was, before)
     if sum >= 2^52 then return nil end
     l.sum = sum
     return l.past.read(l, text, at, rest, was, before)
   end
 
-  -- text returns the windows' part of a bucket's text. text also sets the level and rest of every window to
-  -- the numbers to store.
+  -- text returns the stored text of all windows, and sets the level and the rest of each to the stored
+  -- numbers.
   function rules.text(c)
     local all = ''
     each(c, function(l)
@@ -89,8 +82,8 @@ local function rulesOf(kinds)
     return all
   end
 
-  -- pass advances all windows to the running time `to`, at the server's time `clock`. pass charges held, the
-  -- tokens of a slice that ends at `to`.
+  -- pass advances all windows to the running time `to`, and charges `held`, the tokens of a slice that ends
+  -- then.
   function rules.pass(c, to, clock, held)
     c.clock = clock
     each(c, advance, to, clock)
@@ -99,7 +92,7 @@ local function rulesOf(kinds)
 
   function rules.charge(c, now, n) each(c, charge, now, n) end
 
-  -- begin starts every window of c without charges. If c starts empty, begin counts all its tokens as used.
+  -- begin starts every window of c without charges, or, if c starts empty, with all tokens charged.
   function rules.begin(c, now, clock, ledger)
     c.clock = clock
     each(c, function(l)
@@ -113,8 +106,8 @@ local function rulesOf(kinds)
     if c.empty then each(c, useUp, now, ledger) end
   end
 
-  -- late executes step 6 for one late entry, if the window still counts the entry's time. Unused and refund
-  -- count only if known. late returns whether a refund was credited.
+  -- late applies one late entry of the request to window l (step 6), if the window still counts the entry's
+  -- time. late returns whether it credited a refund. Only a known call reports unused tokens and refunds.
   function rules.late(l, kind, n, time, known, setAt, now, frozen, ledger)
     if kind > 1 then time = max(0, now - time) end
     if time > now or not l.past.covers(l, time) then return false end
@@ -125,7 +118,7 @@ local function rulesOf(kinds)
     return false
   end
 
-  -- see sets the level of every window to its tokens left, or to at most 0 while a loss is waited out.
+  -- see sets the level of every window to the number of tokens left, but to at most 0 during a freeze.
   function rules.see(c, ledger, now, frozen)
     each(c, function(l)
       l.spare, l.now, l.target = spare(l, ledger), now, c.target
@@ -133,8 +126,8 @@ local function rulesOf(kinds)
     end)
   end
 
-  -- follow makes window `to` continue the charges of window `from` (section 6.10). If `from` is nil, window
-  -- `to` has all tokens, or none if usedUp.
+  -- follow gives window `to` the charges of window `from`, which it continues (6.10). If `from` is nil,
+  -- usedUp says whether window `to` starts without tokens.
   function rules.follow(to, from, usedUp, ledger, now)
     if from then
       to.sum = from.sum
