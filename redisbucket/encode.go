@@ -18,8 +18,7 @@ func configSize(limits int) int { return 30 + limitSize*limits }
 
 const limitSize, requestSize, drawSize = 30, 143, 78
 
-// appendConfig appends c in the form that the scripts read and store, see common.lua. The request carries the
-// TTL, because every call proposes a TTL. appendConfig returns an error if c is invalid.
+// appendConfig appends c as ARGV[1] of the scripts (see common.lua), or returns an error if c is invalid.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -102,8 +101,8 @@ var errConfigText = errors.New("configuration text is damaged")
 // The byte of a configuration at emptyByte is 1 if the bucket starts empty, plus switchUnit times its switch.
 const switchUnit, emptyByte = 2, 25
 
-// parseConfig reads the output of appendConfig, or a bucket's configuration, whose limits are those beneath a
-// switch. c gets the given ttl. c is valid, but its T may still be too short for the Target.
+// parseConfig reads a proposed or stored configuration. A stored switch becomes `on`, and the limits beneath
+// the switch become c.Limits. The given ttl of c may be too short for its Target.
 func parseConfig(text string, ttl time.Duration) (c lease.Config, on protocol.Switch, err error) {
 	limits := (len(text) - configSize(0)) / limitSize
 	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {
@@ -150,7 +149,7 @@ func parseLimit(text string) lease.Limit {
 	return l
 }
 
-// tokensOf returns Limit.Tokens: step/unit is Tokens*tick/per in lowest terms, and parts the divisor.
+// tokensOf computes Limit.Tokens from step/unit, which is Tokens*tick/per in lowest terms.
 func tokensOf(unit, step, code, per int64) int64 {
 	if unit <= 0 || int(code%burstUnsaid) >= len(ticks) {
 		return 0
@@ -166,8 +165,8 @@ func tokensOf(unit, step, code, per int64) int64 {
 }
 
 const (
-	// wholeMax is the largest number of a reply: doubles are exact up to 2^53.
+	// wholeMax bounds the numbers of a reply: doubles are exact up to 2^53.
 	wholeMax = 1 << 53
-	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
+	// ttlMax is the longest T. leaseMax has room for the slice of the ring by which a lease may last longer.
 	ttlMax, leaseMax = exact.MaxTTL, 2 * exact.MaxTTL
 )

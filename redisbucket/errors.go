@@ -31,7 +31,7 @@ var (
 	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // perhaps executed; permanent
 )
 
-// codes lists error codes that a script gets at the latest at its first write, which then writes nothing.
+// codes classifies errors by which a server refuses a script, or its first write, so that nothing is written.
 var codes = map[string]error{
 	"READONLY": errRefused, "LOADING": errRefused, "MASTERDOWN": errRefused, "CLUSTERDOWN": errRefused,
 	"OOM": errRefused, "NOREPLICAS": errRefused, "MISCONF": errRefused, "BUSY": errRefused,
@@ -40,8 +40,8 @@ var codes = map[string]error{
 	"CROSSSLOT": errForbidden,
 }
 
-// wordings classifies errors of the code ERR by text. The first two entries report a missing permission
-// inside a script, which may have written before: the text of Redis 6 and 7.0, and that of later versions.
+// wordings classifies errors of the code ERR by their texts. The first two texts, of Redis up to 7.0 and of
+// later versions, report a missing permission inside a script that may have written before.
 var wordings = []struct {
 	words string
 	says  error
@@ -65,7 +65,7 @@ func classify(err error) error {
 	case errors.As(err, &certificate), errors.As(err, &host), errors.As(err, &authority):
 		return errForbidden
 	case errors.As(err, &op) && op.Op == "remote error":
-		return errHopeless // a TLS alert: the server wants a certificate, or another version
+		return errHopeless // a TLS alert: the server wants a certificate, or another version of TLS
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, errNotSent), errors.Is(err, redis.ErrClosed),
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return errRefused
@@ -98,7 +98,7 @@ func classifyAnswer(text string) error {
 	return errUnknown
 }
 
-// wrap adds the matching errors of package lease to err, the error of a call for a user's key.
+// wrap adds the key and the matching errors of package lease to err, the error of a call.
 func wrap(key string, err error) error {
 	switch {
 	case err == nil:
@@ -119,7 +119,8 @@ func named(err error) error {
 	return fmt.Errorf("%w: %w", classify(err), err)
 }
 
-// nodeCodes and nodeWords match errors that a server sends to calls for any key, by code and by text.
+// nodeCodes and nodeWords match errors that a server sends to calls for any key, by code and by text. denials
+// matches missing permissions.
 var (
 	nodeCodes = regexp.MustCompile(
 		`(^|[ -])(READONLY|LOADING|MASTERDOWN|OOM|NOREPLICAS|MISCONF|BUSY|NOAUTH|WRONGPASS) `)
@@ -127,8 +128,8 @@ var (
 	denials   = regexp.MustCompile(`^NOPERM |The user executing the script|ACL failure in script`)
 )
 
-// concernsKey reports whether a healthy server sent err about one key, so that it might serve a call for
-// another key. A missing permission for keys concerns one key, a missing permission for a command all keys.
+// concernsKey reports whether err concerns one key, so that the server may serve other keys. A missing
+// permission for a command concerns all keys.
 func concernsKey(err error) bool {
 	var answer redis.Error
 	switch {

@@ -14,11 +14,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow node
+// Exchange implements lease.Store with one pipeline, and so one round trip, for each Redis node. A slow node
 // delays only its own calls. When ctx ends, Exchange calls done at once for unfinished calls, with an error
-// that wraps lease.ErrUnavailable, and drops later answers. Exchange itself returns when the Redis client
-// does, which may be as late as the client's read timeout. Exchange sends a call again only if the server
-// reports that it executed nothing, because the script is unknown or the slot is moving to another node.
+// that wraps lease.ErrUnavailable. Exchange itself returns when the Redis client does, which may be as late
+// as the client's read timeout. Exchange sends a call again only if the server reports that it executed
+// nothing, because the script is unknown or the slot is moving to another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	valid := newGroup(nil, len(calls))
 	var invalid []*lease.Call
@@ -72,7 +72,7 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	}
 	var before time.Duration
 	var err error
-	if s.slotsKnown.Load() { // a client that knows the slots asks no server
+	if s.slotsKnown.Load() {
 		err = locate(ctx)
 	} else {
 		var p *pipeline
@@ -105,9 +105,9 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 // tryAgain is the pause before a retry of calls whose slot is moving to another node.
 const tryAgain = 5 * time.Millisecond
 
-// exchange fills Grant or Err of every call of g, and calls done. exchange sends calls again whose slot is
-// moving, until their keys are on one node or ctx ends. Draws that cannot share a command are sent again too,
-// each as a call of its own.
+// exchange fills Grant or Err of every call of g, and calls done. Calls whose slot is moving are sent again
+// until their keys are on one node or ctx ends. Draws that cannot share a command are sent again as single
+// calls.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number
@@ -170,23 +170,23 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 	}
 }
 
-// Draws of several keys may travel in one command if one server has all the keys. Some proxies (Envoy,
-// twemproxy) in front of several servers send a script to the server of its first key. The server of the
-// first key would find no buckets for the other keys, and create new buckets with full bursts. Therefore the
-// first draws of a Store travel alone, until scripts have found the buckets of several keys together.
+// Draws of several keys may share a command if one server has all the keys. A proxy in front of several
+// servers (Envoy, twemproxy) sends a script to the server of the first key, which would create a new bucket
+// with a full burst for each other key. So draws travel alone until scripts have found the buckets of several
+// keys together.
 
-// foundEnough is the number of buckets that scripts must find, beside the first of each script, before draws
-// travel together. With a proxy that sends nine of ten keys to one server, find still fails 999 times in
-// 1,000.
+// foundEnough is the number of buckets that scripts must find, besides the first of each script, before draws
+// share a command. If a proxy sends nine of ten keys to one server, scripts find that many with a probability
+// of 0.1 %.
 const foundEnough = drawsMost - 1
 
 // findTime bounds the time that Exchange spends in find.
 const findTime = time.Second
 
-// together reports whether draws of several keys may travel in one command.
+// together reports whether draws of several keys may share a command.
 func (s *Store) together() bool { return !s.alone.Load() && s.found.Load() >= foundEnough }
 
-// toFind returns the buckets of answered draws, or nil if it is known whether draws may travel together.
+// toFind returns the buckets of answered draws, or nil if it is known whether draws may share a command.
 func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 	if s.alone.Load() || s.together() {
 		return nil
@@ -203,8 +203,8 @@ func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 }
 
 // find looks for all buckets with one script. If the script misses a bucket, find looks for each bucket
-// alone: a missing bucket may have been evicted, or may be on another server. Callers do not wait for find,
-// so it continues after ctx has ended.
+// alone: the bucket may have been evicted, or may be on another server. No caller waits for find, so ctx does
+// not end it.
 func (s *Store) find(ctx context.Context, n *node, buckets []any) {
 	if len(buckets) < 2 {
 		return
@@ -255,7 +255,7 @@ type group struct {
 type part struct {
 	*invocation
 	calls  []*lease.Call
-	config []byte // configuration of draws that travel together
+	config []byte // configuration of draws that share the script
 }
 
 func newGroup(n *node, room int) *group {
@@ -277,7 +277,7 @@ func (g *group) invocations() []*invocation {
 }
 
 // build adds c, or returns an error if c is invalid. If together is true and draws.lua can serve c, c joins
-// the draws of its configuration.
+// other draws of its configuration.
 func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err error) {
 	r := &c.Request
 	if err := r.Validate(); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// The layout of common.lua and lease.lua, for reads without a script: the sizes of a bucket's leading
-// numbers, of each level, of the optional parts before the configuration, and of a record, in bytes.
+// These are the sizes, in bytes, of the parts of a stored bucket and of a record (common.lua, lease.lua), and
+// the bits of a bucket's form.
 const (
 	headSize, levelSize                = 36, 10
 	datedSize, usedSize, pastSize      = 7, 152, 46
@@ -22,14 +22,13 @@ const (
 	formDated, formUsed, formPast byte = 4, 8, 16
 )
 
-// cellSize is the size of one cell of a sliding window at the end of a bucket's text, and periodSize the size
-// of a calendar's period (sliding.lua, calendar.lua).
+// cellSize is the size of a stored cell of a sliding window, and periodSize that of a calendar's period.
 const cellSize, periodSize = 8, 16
 
 // errLayout reports a value that the scripts of this version do not store.
 var errLayout = errors.New("unknown format of stored state")
 
-// layoutMark is the length of "y" and a byte with the layout's number plus formUnit times the form.
+// layoutMark is the length of "y" and the byte after it: the layout's number plus formUnit times the form.
 const layoutMark, formUnit = 2, 8
 
 // ofLayout returns text without its layout mark, and the form.
@@ -73,7 +72,7 @@ func (r *reader) number(size int, least, most int64) int64 {
 	n := r.whole(size)
 	if n < least || n > most {
 		if r.err == nil {
-			r.err = fmt.Errorf("%w: number %d, must be %d to %d", errLayout, n, least, most)
+			r.err = fmt.Errorf("%w: a number is %d, must be %d to %d", errLayout, n, least, most)
 		}
 		return least
 	}
@@ -101,7 +100,7 @@ func bucketSize(form byte) int {
 	return n
 }
 
-// parseBucket reads the text of a bucket. The result of parseBucket has no records.
+// parseBucket reads the text of a bucket. The records of the holders are texts of their own.
 func parseBucket(text string) (d protocol.BucketDump, err error) {
 	text, form, err := ofLayout(text)
 	if err != nil {
@@ -126,7 +125,7 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 	if form&formDated != 0 {
 		d.SetAt = r.time(d.Now)
 	} else if d.SetAt > d.Now {
-		r.err = fmt.Errorf("%w: the epoch is after the time", errLayout)
+		r.err = fmt.Errorf("%w: the epoch is after the last call", errLayout)
 	}
 	d.Created, d.Clock, d.StoodAt, d.Proposed, d.ProposedAt, d.Updated = d.Epoch, d.Now, d.Now, ttl, d.Now, d.Now
 	owed := [lease.LimitsMax]float64{}
@@ -149,7 +148,7 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 	if r.err == nil && r.left != "" {
 		r.err = fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
 	}
-	if err := cmp.Or(r.err, levelsFit(&d, &owed)); err != nil {
+	if err := cmp.Or(r.err, addOwed(&d, &owed)); err != nil {
 		return d, err
 	}
 	if form&formUsed == 0 {
@@ -176,8 +175,8 @@ func parseUsed(d *protocol.BucketDump, r *reader) {
 	}
 }
 
-// levelsFit sets the negative levels from owed, or returns an error for a level or a rest out of range.
-func levelsFit(d *protocol.BucketDump, owed *[lease.LimitsMax]float64) error {
+// addOwed adds the owed amounts to the levels of d, or returns an error if a level or a rest is out of range.
+func addOwed(d *protocol.BucketDump, owed *[lease.LimitsMax]float64) error {
 	for k, l := range d.Config.Limits {
 		scale := protocol.ScaleOf(l, d.Config.Overcommit)
 		if d.Level[k] > l.Capacity()*scale.Unit {
@@ -248,8 +247,8 @@ func parseCells(w *protocol.WindowDump, s exact.Scale, n, at int64, r *reader) b
 	return total == w.Sum
 }
 
-// parseRecord reads the text of a record. of reports whether the record belongs to the bucket d: a record of
-// an earlier bucket counts as absent.
+// parseRecord reads the text of a record. of reports whether the record belongs to the bucket d and not to an
+// earlier bucket.
 func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDump, of bool, err error) {
 	if text, _, err = ofLayout(text); err != nil {
 		return record, false, err
@@ -268,7 +267,6 @@ func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDum
 	return record, of, r.err
 }
 
-// layout is the number of the layout in which the scripts store buckets and records, and layoutOldest the
-// lowest one that they read. layout rises when a release stores data that the release before would misread.
-// The scripts do not touch data with a higher number.
+// layout is the number of the layout that the scripts store, and layoutOldest the lowest number that they
+// read. layout rises when a release stores data that the release before would misread.
 const layout, layoutOldest = 2, 2

@@ -17,10 +17,10 @@ import (
 // errGone reports that the callers have stopped waiting and know the reason.
 var errGone = errors.New("all callers have stopped waiting")
 
-// run sends the scripts of all to n through rdb, as one pipeline, and reports dials to calls. `earlier` is
-// the time since the Exchange of these calls began. run stays on the caller's goroutine, because a new
-// goroutine would cost more than a call. If ctx ends first, or no connection can be opened, run calls gone
-// with the reason at once, and returns errGone. before is the part of run's time that was no round trip.
+// run sends the scripts `all` to node n as one pipeline, and reports dials to calls. `earlier` is the time
+// from the start of Exchange to run. If ctx ends, or no connection can be opened, run calls gone with the
+// reason at once, and returns errGone later. run uses the caller's goroutine, because a new one costs more
+// than a call. `before` is the part of run's time that was no round trip.
 func (s *Store) run(
 	ctx context.Context, rdb redis.UniversalClient, n *node, calls []*lease.Call, earlier time.Duration,
 	all []*invocation, gone func(error),
@@ -101,12 +101,12 @@ const (
 )
 
 // pipeline is one transmission, from the call of the Redis client to the replies. A pipeline records when its
-// commands were written, or why they were not. One argument of each command is a payload, which the client
-// encodes while it writes. A hook watches dials: go-redis dials five times before it returns an error.
+// commands were written, or why they were not. Each command has a payload, which the client encodes while it
+// writes. A hook watches dials, because go-redis dials five times before it returns an error.
 type pipeline struct {
 	ctx     context.Context // ends when the last caller has stopped waiting
 	giveUp  context.CancelCauseFunc
-	node    *node         // nil for a request to any node for a cluster's slots
+	node    *node         // nil while the client asks any node for the slots of a cluster
 	calls   []*lease.Call // the calls that get the reason why they wait
 	state   atomic.Int32
 	earlier time.Duration // time from the start of Exchange to begun
@@ -123,7 +123,7 @@ type pipeline struct {
 	failed     atomic.Pointer[error] // the error of the first dial that failed
 }
 
-// newPipeline begins a pipeline over connections to n, which gets reports of dials until conduct ends.
+// newPipeline begins a pipeline to n, which gets reports of dials until conduct ends.
 func (s *Store) newPipeline(
 	ctx context.Context, n *node, calls []*lease.Call, earlier time.Duration,
 ) *pipeline {
@@ -143,7 +143,7 @@ func (s *Store) newPipeline(
 func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	defer p.giveUp(nil)
 	end := func(answer func()) bool {
-		p.ending.Lock() // held while gone runs, so that conduct cannot return before
+		p.ending.Lock() // held while gone runs: conduct returns after gone
 		defer p.ending.Unlock()
 		if p.ended {
 			return false
@@ -162,7 +162,7 @@ func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	return p.why(err)
 }
 
-// why returns err, or the cause for the end of p.ctx if err reports only that end.
+// why returns err, or the cause of the end of p.ctx if err reports that end.
 func (p *pipeline) why(err error) error {
 	if ended := p.ctx.Err(); ended != nil && errors.Is(err, ended) {
 		err = context.Cause(p.ctx)
@@ -173,8 +173,8 @@ func (p *pipeline) why(err error) error {
 	return err
 }
 
-// pipeline runs f, which sends a pipeline over connections to n, on a goroutine of its own. pipeline returns
-// the error of f, or the reason why it did not wait for f.
+// pipeline runs f, which sends a pipeline to n, on a goroutine of its own. pipeline returns the error of f,
+// or the reason why it did not wait for f.
 func (s *Store) pipeline(
 	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
 ) (*pipeline, error) {
@@ -199,10 +199,9 @@ func (p *pipeline) withdraw() bool {
 	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
 }
 
-// before returns the part of the time since begun that was no round trip: opening a connection, and sending a
-// script, for which TCP needs several round trips over a new connection to a distant server. The wait for a
-// free connection counts as part of the round trip. If a server did not know a script, the refused call
-// counts as the round trip.
+// before returns the part of the time since begun that was no round trip: opening a connection, or sending
+// the source of a script, for which TCP needs several round trips over a new connection. If a server did not
+// know a script, the refused call counts as the round trip.
 func (p *pipeline) before() time.Duration {
 	if trip := time.Duration(p.refusal.Load()); trip > 0 {
 		return max(0, time.Since(p.begun)-trip)
@@ -216,13 +215,13 @@ func (p *pipeline) before() time.Duration {
 // errConnecting reports that a call waits for its connection to be opened.
 var errConnecting = errors.New("connection is still being opened")
 
-// dialing records that a connection is being opened, for which p may be waiting.
+// dialing records that a connection is being opened, which p may need.
 func (p *pipeline) dialing() {
 	p.connecting.Store(true)
 	p.tell(notSent(errConnecting))
 }
 
-// dialFailed records a failed dial. dialFailed gives p up, unless p is written or may go to any node.
+// dialFailed records a failed dial, and gives p up unless p is written or may go to another node.
 func (p *pipeline) dialFailed(err error) {
 	p.tell(notSent(err))
 	if p.node == nil {
@@ -233,7 +232,7 @@ func (p *pipeline) dialFailed(err error) {
 	}
 }
 
-// tell stores in p's calls, unless they are sent, the reason why they are not sent yet.
+// tell stores in p's calls the reason why they are not sent yet, unless they are sent.
 func (p *pipeline) tell(why error) {
 	for _, c := range p.calls {
 		c.SetUnsent(wrap(c.Key, why))
@@ -260,14 +259,15 @@ type payload struct {
 	data []byte
 }
 
-// MarshalBinary encodes the payload when the client writes it. The client closes the connection on an error.
+// MarshalBinary returns the data when the client writes the payload. The client closes the connection on an
+// error.
 func (a *payload) MarshalBinary() ([]byte, error) {
 	if !a.p.state.CompareAndSwap(waiting, sent) && a.p.state.Load() == withdrawn {
 		return nil, errNotSent
 	}
 	a.p.written.Store(int64(time.Since(a.p.begun)))
 	switch n := a.p.writes.Add(1); {
-	case n == 1 && a.p.connecting.Load(), n == a.p.all+1: // commands are sent again, with their script
+	case n == 1 && a.p.connecting.Load(), n == a.p.all+1: // the second case: a script is sent with its source
 		a.p.tellSent()
 	}
 	return a.data, nil

@@ -11,11 +11,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrReply reports an answer that is not a reply of these scripts. A call with ErrReply may have been
-// executed, so the call's error also wraps lease.ErrUnavailable.
+// ErrReply reports an answer that is not a reply of the scripts. A call with ErrReply may have been executed,
+// so the call's error also wraps lease.ErrUnavailable.
 var ErrReply = errors.New("unexpected reply")
 
-// answer reads the flat array of a reply front to back. After the first error values are meaningless.
+// answer reads the flat array of a reply front to back. After an error all values are meaningless.
 type answer struct {
 	items []any // the items not read yet
 	err   error
@@ -70,7 +70,7 @@ func (a *answer) config() lease.Config {
 	return c
 }
 
-// limits reads the end of the reply: for each limit its level, and the time until it has one more token.
+// limits reads the end of the reply: the level of each limit, and the time until its next token.
 func (a *answer) limits(
 	c *lease.Config, levels *[lease.LimitsMax]int64, next *[lease.LimitsMax]time.Duration,
 ) {
@@ -78,13 +78,12 @@ func (a *answer) limits(
 		a.fail("%d items at the end for %d limits, must be 2 for each", n, len(c.Limits))
 	}
 	for k, l := range c.Limits {
-		// A level is negative if a charge is owed, or if it is below the headroom.
 		levels[k], next[k] = a.number("level", -wholeMax, l.Capacity()),
 			time.Duration(a.number("next", 0, wholeMax))*time.Microsecond
 	}
 }
 
-// open returns an error unless the first item is "ok". The error wraps invalid if an argument was refused.
+// open returns a reader of v, or the error that v reports, which wraps `invalid` for a refused argument.
 func open(v any, invalid error) (*answer, error) {
 	items, ok := v.([]any)
 	if !ok {
@@ -109,8 +108,8 @@ func open(v any, invalid error) (*answer, error) {
 	}
 }
 
-// decodeGrant reads the reply of lease.lua or draw.lua to r. decodeGrant checks every number against the
-// bounds that r allows, so that no reply of a faulty server creates tokens.
+// decodeGrant reads the reply of lease.lua or draw.lua to r. Numbers out of the bounds that r allows are
+// errors, so that a faulty server creates no tokens.
 func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	text, ok := v.(string)
 	switch {
@@ -144,7 +143,7 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 		g.Config, in.err = configOf(in.left, int(flags/4), r, ttl)
 	}
 	for k, l := range g.Config.Limits {
-		// A level is negative if a charge is owed, or if it is below the headroom.
+		// A level is negative if a charge is owed, or if the level is below the headroom.
 		level := in.double()
 		if !(level >= -wholeMax && level <= float64(l.Capacity())) || level != math.Trunc(level) {
 			in.err = cmp.Or(in.err, fmt.Errorf("level is %v, must be whole, at most %d", level, l.Capacity()))
@@ -157,17 +156,17 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 		in.err = fmt.Errorf("%w: granted is %d, must be 0 or at least %d; the longest lease is %v, must be at least "+
 			"the ttl %v", ErrReply, g.Granted, r.Need, g.LeaseMax, g.Config.TTL)
 	}
-	if in.err != nil { // the script has run, so the fault is the key's, not the server's
+	if in.err != nil { // the script has run, so the error concerns the key only
 		return lease.Grant{}, fmt.Errorf("%w: %w: %w", errFigure, ErrReply, in.err)
 	}
 	return g, nil
 }
 
-// grantSize is the size of the leading numbers of a reply of lease.lua, and levelReply that of a level.
+// grantSize is the size of a reply of lease.lua before the levels, and levelReply the size of one level.
 const grantSize, levelReply = 102, 15
 
-// configOf returns the configuration in force from left, the end of the reply to r: first the levels, then
-// the text of the configuration. If the text is missing, r's proposal is in force.
+// configOf returns the configuration in force. left is the end of the reply to r: the levels and, unless r's
+// proposal is in force, the text of the configuration.
 func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c lease.Config, err error) {
 	if len(left) < levelReply*levels {
 		return c, fmt.Errorf("%w: only %d bytes left for the levels", ErrReply, len(left))

@@ -24,14 +24,14 @@ type script struct {
 	shaWord any // sha, as a word of a command
 }
 
-// newScript returns the script of the given name, joined with the files that it shares with other scripts.
+// newScript joins the files of the script with the given name.
 func newScript(name string) *script {
 	source := func(part string) string {
 		text, _ := sources.ReadFile(part + ".lua") // all files are embedded
 		return string(text)
 	}
 	parts := []string{
-		"local function windowRules(struct)\nlocal encode, decode = struct.pack, struct.unpack", // only for windows
+		"local function windowRules(struct)\nlocal encode, decode = struct.pack, struct.unpack",
 		source("sliding"), source("calendar"), source("window"), "return rulesOf({sliding, calendar})\nend",
 	}
 	for _, part := range []string{"bucket", "common", "open", "change", name, "close"} {
@@ -54,7 +54,7 @@ func scriptOf(source string) *script {
 	return &script{source: source, sha: sha, shaWord: sha}
 }
 
-// allScripts has the scripts by name, made once a process: joining them takes longer than a call.
+// allScripts returns the scripts by name. A process joins them once, because that takes longer than a call.
 var allScripts = sync.OnceValue(func() map[string]*script {
 	return map[string]*script{
 		"lease": newScript("lease"), "draws": newScript("draws"), "configure": newScript("configure"),
@@ -71,8 +71,8 @@ func Scripts() map[string]string {
 	return sources
 }
 
-// command is a script call that go-redis does not repeat, because a repeated call would draw the same lease
-// again. Without NoRetry the cluster client would repeat a call, even if MaxRetries is -1.
+// command is a script call that go-redis must not repeat, because a repeated call would draw twice. Without
+// NoRetry the cluster client would repeat a call, even if MaxRetries is -1.
 type command struct{ *redis.Cmd }
 
 // NoRetry tells go-redis not to repeat the command, or a pipeline that contains the command.
@@ -100,8 +100,8 @@ func (i *invocation) command(ctx context.Context, bringSource bool) command {
 }
 
 // invoke sends all invocations in one round trip and returns a command for each. If a server does not know a
-// script (NOSCRIPT), invoke sends the script's commands again, only the first with the source: a thousand
-// copies would be 30 MB. A command that another server then refuses is sent with the source.
+// script (NOSCRIPT), invoke sends the refused commands again, but only the first with the source: a thousand
+// copies would be 30 MB. A command that another server then refuses is sent with the source too.
 func invoke(
 	ctx context.Context, rdb redis.UniversalClient, all []*invocation, refused func(),
 ) (cmds []command) {

@@ -27,10 +27,9 @@ var ErrInvalidConfig = errors.New("redisbucket: invalid configuration")
 
 // Config tunes a Store. The zero Config works. The context of a call bounds the call's time.
 type Config struct {
-	// Prefix begins every Redis key; "" means "yuzhi:". '{' and '}' would change hash tags, so New refuses
-	// them.
+	// Prefix begins every Redis key; "" means "yuzhi:". New refuses braces, because they mark hash tags.
 	Prefix string
-	// InFlight is the largest number of pipelines under way to one Redis node, 64 if 0; more pipelines wait.
+	// InFlight bounds the number of pipelines under way to one Redis node; 0 means 64. More pipelines wait.
 	InFlight int
 }
 
@@ -45,8 +44,8 @@ type Store struct {
 	leaseScript     *script
 	drawsScript     *script
 	configureScript *script
-	alone           atomic.Bool  // each draw travels in a command of its own
-	found           atomic.Int64 // see foundEnough
+	alone           atomic.Bool  // draws never share a command
+	found           atomic.Int64 // number of found buckets; see foundEnough
 
 	slotsKnown atomic.Bool // the cluster client knows which node serves which slot
 
@@ -72,14 +71,13 @@ var (
 	_ lease.Identifier = (*Store)(nil)
 )
 
-// New returns a Store over rdb. New sends nothing, so it succeeds while Redis is down. New returns all
-// violations of cfg, each a lease.Violation, in one error that wraps ErrInvalidConfig. A nil client is a
-// violation, even a nil pointer in the interface. A redis.Ring is a violation, because it may keep two
-// buckets for one key.
+// New returns a Store over rdb. New sends nothing, so New succeeds while Redis is down. The error of New
+// wraps ErrInvalidConfig and joins all violations of cfg and rdb, each a lease.Violation. rdb must not be nil
+// or a redis.Ring, which may keep two buckets for one key.
 //
-// New adds a hook to rdb that watches how connections are opened and changes nothing. The hook stays as long
-// as the client, so make one Store per client and keep the Store. Limiters on one Store share round trips;
-// separate Stores on one client, as hybrid.Redis makes them, work too.
+// New adds a hook to rdb that watches how connections are opened. The hook stays as long as the client, so
+// make one Store per client. Limiters on one Store share round trips. Several Stores on one client, as
+// hybrid.Redis makes them, work too.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	bad := violation.List{Kind: ErrInvalidConfig}
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -123,12 +121,12 @@ func (s *Store) Identity() any {
 	return [2]any{s.rdb, s.prefix}
 }
 
-// watchAll adds the hook to every client that rdb uses, now or later.
+// watchAll adds the hook to rdb or, if rdb is a cluster client, to the client of each node.
 func (s *Store) watchAll() {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
 		s.nodeOf(rdb)
-	case *redis.ClusterClient: // known nodes get the hook with their first call
+	case *redis.ClusterClient: // a known node gets the hook with its first call
 		rdb.OnNewNode(func(c *redis.Client) { s.nodeOf(c) })
 	}
 }
@@ -140,7 +138,7 @@ func (s *Store) NodeOf(key string) int {
 		return 0
 	}
 	if s.slotsKnown.Load() {
-		// A cluster client that knows the slots answers from memory, and asks no server.
+		// A cluster client that knows the slots answers without I/O.
 		if master, err := cluster.MasterForKey(context.Background(), s.bucketKey(key)); err == nil {
 			return s.nodeOf(master).number
 		}
@@ -148,7 +146,7 @@ func (s *Store) NodeOf(key string) int {
 	return -1
 }
 
-// NodeName implements lease.Router: it returns the address by which the client knows the node.
+// NodeName implements lease.Router. The name is the address by which the client knows the node.
 func (s *Store) NodeName(number int) string {
 	if c, ok := s.rdb.(*redis.Client); ok && number == 0 {
 		return c.Options().Addr
@@ -163,7 +161,7 @@ func (s *Store) NodeName(number int) string {
 	return ""
 }
 
-// node returns the node at addr, which node creates and numbers if addr is new.
+// node returns the node at addr, and creates the node if addr is new.
 func (s *Store) node(addr string) *node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +173,7 @@ func (s *Store) node(addr string) *node {
 	return n
 }
 
-// nodeOf returns the node of c, and adds the hook to c if go-redis has replaced the node's client.
+// nodeOf returns the node of c, and adds the hook to c if c is new.
 func (s *Store) nodeOf(c *redis.Client) *node {
 	addr := ""
 	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
@@ -192,8 +190,8 @@ func (s *Store) nodeOf(c *redis.Client) *node {
 	return n
 }
 
-// escaper replaces '}', which would end a hash tag early. No escaped key contains '%' and a letter, so '%'
-// and a letter mark other tags: tagEmpty, and the hashes of keyhash.Of.
+// escaper replaces '}', which would end a hash tag early. In an escaped key no letter follows '%', so '%' and
+// a letter mark other tags: tagEmpty, and the hashes of keyhash.Of.
 var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
 
 // tagEmpty is the tag of the empty key. Redis does not treat an empty tag as a tag.
@@ -219,18 +217,18 @@ func tag(key string) string {
 // bucketKey returns the Redis key of key's bucket. The prefix holds no brace, so '{' opens the tag.
 func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) + "}" }
 
-// recordKey returns the Redis key of a holder's record for a bucket. A bucket's key ends with its only '}',
-// and a record's key continues after that brace, so no record has the key of a bucket.
+// recordKey returns the Redis key of a holder's record for a bucket. A record's key continues after the only
+// '}' of the bucket's key, so no record has the key of a bucket.
 func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holder }
 
-// leaseKeys returns the keys for lease.lua. Both keys are parts of one string, which needs one allocation.
+// leaseKeys returns the keys for lease.lua, as parts of one string that needs one allocation.
 func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
 	record = s.prefix + "{" + tag(key) + "}:" + holder
 	return record[:len(record)-len(holder)-1], record
 }
 
-// userKey returns the user's key for the bucket or record at redisKey, and the holder of a record. For a long
-// key, userKey returns the key's hash. ok is false if redisKey does not belong to this Store.
+// userKey returns the user's key, or its hash, for the bucket or record at redisKey, and the holder of a
+// record. ok is false if redisKey does not belong to this Store.
 func (s *Store) userKey(redisKey string) (key, holder string, ok bool) {
 	rest, ok := strings.CutPrefix(redisKey, s.prefix+"{")
 	if !ok {
@@ -248,8 +246,8 @@ func (s *Store) userKey(redisKey string) (key, holder string, ok bool) {
 
 var unescaper = strings.NewReplacer("%25", "%", "%7D", "}")
 
-// Configure implements lease.Store: it executes op on the bucket of key. lease.OpInspect and lease.OpReset do
-// not use c. Configure never repeats its command, and returns at the latest when ctx ends.
+// Configure implements lease.Store: it executes op on the bucket of key, and never repeats its command.
+// lease.OpInspect and lease.OpReset do not use c.
 func (s *Store) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (st lease.State, err error) {
@@ -323,7 +321,7 @@ func (s *Store) keyOn(ctx context.Context, cluster *redis.ClusterClient, c *redi
 }
 
 // ping runs each script with a request that the script refuses before it reads a key. ping runs scripts alone
-// and in a pipeline, because go-redis may use other connections for pipelines. At last ping tries a write to
+// and in a pipeline, because go-redis may use other connections for pipelines. Finally ping tries a write to
 // the slot of bucket. If bucket is "", ping does nothing.
 func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bucket string) (err error) {
 	defer func() {
@@ -358,7 +356,7 @@ func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bu
 			}
 		}
 	}
-	// No script has written so far. A server that refuses writes refuses SETXX; others find no key.
+	// The scripts have written nothing. A server that refuses writes refuses SETXX; any other finds no key.
 	if err := rdb.SetXX(ctx, recordKey(bucket, ""), "", time.Millisecond).Err(); !errors.Is(err, redis.Nil) {
 		return err
 	}

@@ -45,7 +45,7 @@ type Holder struct {
 const scanCount = 512
 
 // Look returns the bucket of a stored key (see KeyUse.Key) with its holders. Unlike Inspect, Look sends plain
-// reads only (SCAN, GET, MGET, TIME): a read-only user or a replica is enough. Redis has no list of the
+// reads only (SCAN, GET, MGET, TIME), so a read-only user or a replica is enough. Redis has no list of the
 // holders, so Look scans all keys of the server, with a COUNT of 512, and reads 512 records at a time.
 func (s *Store) Look(ctx context.Context, key string) (v View, err error) {
 	defer func() { err = wrap(key, err) }()
@@ -267,7 +267,7 @@ type use struct {
 	holders, waiting int64
 }
 
-// counterEnd is where the counters of a bucket wrap (lease.State).
+// The counters of a bucket wrap to 0 at counterEnd (lease.State).
 const counterEnd = 1 << 48
 
 func (u *uses) take(ctx context.Context, pass int, w walk) error {
@@ -304,8 +304,7 @@ func (u *uses) add(r reading) {
 	}
 }
 
-// count sets the rates of a key from two readings. If the epoch has changed, the bucket is another one or has
-// lost calls.
+// count sets the rates of a key from two readings. A changed epoch means another bucket, or lost calls.
 func (k *use) count(r reading) {
 	counts, seconds := [3]int64{r.spent, r.denied, r.counter}, r.at.Sub(k.at).Seconds()
 	k.isNew = k.pass == 0 || r.epoch != k.epoch || r.counter < k.counts[2] || seconds <= 0
@@ -335,7 +334,7 @@ func (u *uses) top(by Order, n int) []KeyUse {
 	return slices.Clone(all[:min(n, len(all))])
 }
 
-// levels reads the limits and levels of keys in one pipeline. levels skips keys whose bucket has expired.
+// levels reads the limits and levels of keys in one pipeline. A key whose bucket has expired gets none.
 func (s *Store) levels(ctx context.Context, keys []KeyUse) error {
 	texts := make([]*redis.StringCmd, len(keys))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -361,7 +360,7 @@ func (s *Store) levels(ctx context.Context, keys []KeyUse) error {
 	return nil
 }
 
-// reading holds the counters of a bucket, or of one holder's record.
+// reading holds the counters of a bucket, or the waiting tokens of one holder's record.
 type reading struct {
 	key    string    // the key as stored: a long key is stored as its hash
 	holder string    // holder of a record; "" for a bucket
@@ -373,8 +372,7 @@ type reading struct {
 	err error // set if this version cannot read the value
 }
 
-// walk reads the counters of all buckets by SCAN, GETRANGE and TIME. walk may miss a key that moves to
-// another node meanwhile.
+// walk reads the counters of all buckets by SCAN, GETRANGE and TIME.
 type walk struct {
 	*Store
 	of        string // prefix of the keys
@@ -484,7 +482,7 @@ func (w walk) read(ctx context.Context, rdb redis.UniversalClient, names []strin
 // more than a record has.
 const readSize = layoutMark + recordSize + 1
 
-// parse reads the beginning of a bucket, or a record, whose lease ends at the running time `ends`.
+// parse reads the start of a bucket's text, or a record, whose lease ends at the running time `ends`.
 func (r *reading) parse(text string) (ends int64) {
 	rest, form, err := ofLayout(text)
 	if size := bucketSize(form); err == nil && r.holder == "" && len(rest) < min(size, readSize-layoutMark) ||
