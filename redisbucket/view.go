@@ -139,11 +139,8 @@ func viewOf(d protocol.BucketDump, clock int64) View {
 
 // reader returns the client of the node that has redisKey, because a SCAN must go to that node.
 func (s *Store) reader(ctx context.Context, redisKey string) (redis.UniversalClient, error) {
-	switch rdb := s.rdb.(type) {
-	case *redis.ClusterClient:
-		return rdb.MasterForKey(ctx, redisKey)
-	case *redis.Ring:
-		return rdb.GetShardClientForKey(redisKey)
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, redisKey)
 	}
 	return s.rdb, nil
 }
