@@ -94,7 +94,7 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 			Version.Deploy is -1
 			Version.Revision is -1`},
 		{Config{Limits: []Limit{PerSecond(1), Blocked}}.Validate(), ErrInvalidConfig,
-			"Limits[1] is blocked, must stand alone"},
+			"Limits[1] is blocked, must be the only limit"},
 	} {
 		for part := range strings.Lines(c.parts) {
 			part = strings.TrimSpace(part)

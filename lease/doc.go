@@ -11,6 +11,5 @@
 //     process. A program may implement its own Store: Request, Grant, Config and State are the messages, and
 //     the errors of package lease report the meaning of a failure to the limiter.
 //
-// Both sides of the protocol, the bucket and the process, are in internal/protocol. Package lease does no I/O
-// and reads no clock.
+// internal/protocol implements the bucket and the process. Package lease does no I/O and reads no clock.
 package lease

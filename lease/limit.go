@@ -60,15 +60,13 @@ func (l Limit) WithBurst(n int64) Limit {
 	return l
 }
 
-// Blocked is the limit that admits nothing: it starts empty, even if other limits start full, and a token
-// takes 100 years. The text of Blocked is "blocked". While Blocked is in force, no fallback or cold start
-// admits anything.
+// Blocked is the limit that admits nothing, with the text "blocked": it starts empty, and a token takes 100
+// years. While Blocked is in force, no fallback or cold start admits anything.
 var Blocked = Limit{Tokens: 1, Per: exact.MaxTime}
 
-// Unlimited is the limit that no load reaches: a hundred thousand tokens per microsecond. The text of
-// Unlimited is "unlimited". While Unlimited is in force, no request is denied because the store is away. Like
-// Blocked, Unlimited must be a key's only limit. Blocked and Unlimited suspend the limits that they replace,
-// which refill as if unused.
+// Unlimited is the limit that no load reaches, with the text "unlimited": a hundred thousand tokens per
+// microsecond. While Unlimited is in force, no request is denied because the store is away. Unlimited or
+// Blocked must be a key's only limit, and suspends the limits that it replaces, which refill as if unused.
 var Unlimited = Limit{Tokens: 1e11, Per: time.Second, Burst: 1 << 38}
 
 // named lists the limits whose text is a name.
@@ -155,7 +153,7 @@ func (l Limit) scale(overcommit int64) (exact.Scale, error) {
 	return exact.NewScale(l.Tokens, l.Per, l.Capacity(), overcommit)
 }
 
-// held reports whether a bucket with the given overcommit can hold l exactly. l must have no other fault.
+// held reports whether a bucket with the given overcommit can hold l, whose fields are valid, exactly.
 func (l Limit) held(overcommit int64) bool {
 	_, err := l.scale(overcommit)
 	return err == nil
@@ -207,7 +205,7 @@ func (l Limit) Equal(o Limit) bool {
 // MarshalText returns the text of String.
 func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText sets l to the result of ParseLimit.
+// UnmarshalText parses text as ParseLimit does.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := ParseLimit(string(text))
 	if err == nil {
@@ -216,8 +214,8 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return err
 }
 
-// nearest looks for the valid limit closest to l: first with the rate rounded to a coarser period, which
-// keeps the burst, then with a smaller burst.
+// nearest looks for the valid limit closest to l: first with the rate rounded to a coarser period, then with
+// a smaller burst.
 func nearest(l Limit, overcommit int64) (Limit, bool) {
 	overcommit = min(overcommit, l.Capacity())
 	// A rate in whole tokens per second needs the fewest units per token (at most 10^6).
@@ -232,7 +230,6 @@ func nearest(l Limit, overcommit int64) (Limit, bool) {
 			return c, true
 		}
 	}
-	// Halving the burst keeps the rate.
 	for b := l.Capacity() / 2; b >= 1; b /= 2 {
 		c := Limit{Tokens: l.Tokens, Per: l.Per, Burst: b}
 		if c.held(min(overcommit, b)) {
@@ -242,7 +239,7 @@ func nearest(l Limit, overcommit int64) (Limit, bool) {
 	return Limit{}, false
 }
 
-// perUnits lists the periods that ParseLimit reads without a number, shortest first, with their other names.
+// perUnits lists the periods that ParseLimit reads without a number, shortest first.
 var perUnits = []struct {
 	name   string
 	length time.Duration

@@ -25,7 +25,6 @@ const (
 // String returns the kind's name in the documentation.
 func (k Kind) String() string { return nameOf("Kind", int(k), "bucket", "sliding", "calendar") }
 
-// nameOf returns names[i], or kind and number if there is no such name.
 func nameOf(kind string, i int, names ...string) string {
 	if i < 0 || i >= len(names) {
 		return fmt.Sprintf("%s(%d)", kind, i)
@@ -54,7 +53,6 @@ func (l Limit) Windowed() bool { return l.Kind != KindBucket }
 // windowMax keeps the end of every window within the times that a bucket can count.
 const windowMin, windowMax = exact.WindowMin, exact.MaxTime / 2
 
-// validateWindow adds the faults of a sliding window or a calendar.
 func (l Limit) validateWindow(v *violation.List, overcommit int64) {
 	name := "window"
 	if l.Kind == KindCalendar {
@@ -82,7 +80,6 @@ func (l Limit) validateWindow(v *violation.List, overcommit int64) {
 	}
 }
 
-// windowString returns the text of a window, such as "100 in 1m" or "1000 each 24h from 16h".
 func (l Limit) windowString() string {
 	if l.Kind == KindSliding {
 		return fmt.Sprintf("%d in %s", l.Tokens, shortDuration(l.Per))

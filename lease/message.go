@@ -11,7 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// LimitsMax is the largest number of limits of one key. A call costs the bucket a few operations per limit.
+// LimitsMax is the largest number of limits of one key.
 const LimitsMax = 4
 
 // ErrInvalidConfig is wrapped by every error about an invalid Config.
@@ -33,8 +33,8 @@ type Config struct {
 	TTL        time.Duration // T: how long a holding is valid without renewal
 	Target     time.Duration // intended duration of one lease at the observed demand
 	StartEmpty bool          // a new bucket is empty, not full
-	// CallsPerSecond is the number of calls that all holders together should make; 0 means the default, or
-	// fewer if that costs no accuracy. See Policy.CallsPerSecond.
+	// CallsPerSecond is the number of calls per second that all holders together should make; 0 means the
+	// default. See Policy.CallsPerSecond.
 	CallsPerSecond int64
 	Version        Version
 }
@@ -54,7 +54,7 @@ func (c Config) Validate() error {
 			return violation.Under(here)(path)
 		})
 		if len(c.Limits) > 1 && (Unlimited.Equal(l) || Blocked.Equal(l)) {
-			v.Add(here, l, "must stand alone")
+			v.Add(here, l, "must be the only limit")
 		}
 	}
 	violation.Between(&v, "Target", c.Target, time.Microsecond, exact.MaxTTL)
@@ -92,7 +92,7 @@ var (
 // builds a Request and never changes it: a retry carries the same content.
 type Request struct {
 	Holder string // the instance id
-	Seq    int64  // rises; sending a Seq closes all lower ones
+	Seq    int64  // number of the call; a Seq closes all lower ones
 	Config Config // the holder's proposal; the stored Config wins over an equal or lower Version
 
 	Remaining int64  // tokens still held when the request was built
@@ -103,21 +103,20 @@ type Request struct {
 	Waiting   int64 // part of Want for requests that already wait: admitted at the moment of the grant
 	Denied    int64 // tokens denied since the last report; informational
 	Weight    int64 // share of a contended rate, 1 or more
-	// Draw promises that the holder holds nothing, has no open call, returns nothing and wants exactly
-	// Waiting, and that Seq is never sent again. A bucket without leases serves a draw and keeps no record of
-	// the holder; see docs/protocol.md 4.1.
+	// Draw promises that the holder holds nothing, has no open call, returns nothing, wants exactly Waiting,
+	// and never sends Seq again. A bucket without leases keeps no record of the holder; see docs/protocol.md
+	// 4.1.
 	Draw bool
-	// Headroom is the part of every burst, 0 to below 1, that a grant leaves in the bucket; see
-	// Policy.Headroom.
+	// Headroom is the part of every burst that a grant leaves in the bucket; see Policy.Headroom.
 	Headroom float64
 
-	// The facts of the last reply, which can prove that a bucket has lost its state; all 0 before a reply.
+	// These facts of the last reply can prove that a bucket has lost its state; all are 0 before a reply.
 	Epoch    int64
 	Counter  int64
 	LeaseMax time.Duration // Grant.LeaseMax, or Grant.Frozen if that is longer
 	HeardAt  int64         // Grant.ServerTime
 	HeardAge time.Duration // largest possible age of the last reply, by the holder's clock
-	// HeardExpiry is Grant.Expiry: a bucket that is missing after that time has expired and is not lost.
+	// HeardExpiry is Grant.Expiry: a bucket that is missing later has expired and is not lost.
 	HeardExpiry time.Duration
 }
 
@@ -159,7 +158,6 @@ func (r *Request) Validate() error {
 	return r.validateLate()
 }
 
-// validateLate validates the late entries.
 func (r *Request) validateLate() error {
 	entries := [lateKinds]int{}
 	for i, l := range r.Late {
@@ -221,7 +219,7 @@ type Status struct {
 	ServerTime   int64 // microseconds since 1970 on the server
 }
 
-// Grant is the bucket's answer to one Request. The holder decides by the durations in a Grant only.
+// Grant is the bucket's answer to one Request. A holder decides only by the durations in a Grant.
 type Grant struct {
 	Status
 	Seq     int64
@@ -245,9 +243,9 @@ type State struct {
 	Status
 	Exists  bool
 	Changed bool // the operation changed something
-	// Spent and Denied are the tokens admitted and denied since the bucket was created, as reported by
-	// processes. Spent and Denied are informational, and wrap to 0 after 2^48 - 1. Tokens that a request was
-	// granted and gave back, because it stopped waiting, stay in Spent.
+	// Spent and Denied are the tokens admitted and denied since the bucket was created, as processes reported
+	// them. Spent and Denied are informational, and wrap to 0 after 2^48 - 1. Tokens that a request got while
+	// it waited and then gave back stay in Spent.
 	Spent  int64
 	Denied int64
 }
@@ -264,8 +262,8 @@ const (
 	OpReset
 	// OpReplace is OpSet followed by OpReset: no earlier use counts any more.
 	OpReplace
-	// OpClear removes limits that were set: it stores Config.Limits, the limits that the program proposes,
-	// with the next even revision. OpClear changes nothing if no limits are set.
+	// OpClear stores Config.Limits, the limits that the program proposes, with the next even revision.
+	// OpClear changes nothing if no limits are set.
 	OpClear
 )
 

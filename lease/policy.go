@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// leaseMaxMost is above any Grant.LeaseMax, which is at most exact.MaxTTL and one slice of the ring.
-	// leaseMaxMost keeps a buggy caller that reports a loss from freezing its bucket for years.
+	// leaseMaxMost is above any valid Grant.LeaseMax, which is at most exact.MaxTTL and one slice of the
+	// ring. A buggy caller cannot freeze its bucket for longer.
 	leaseMaxMost = 2 * exact.MaxTTL
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20
@@ -24,20 +24,19 @@ const (
 
 // Defaults of Policy and of the call timeout, with their reasons.
 const (
-	// defaultTarget lets a busy process make ten lease calls per second, a small load for Redis, and a
-	// process that stops lose at most the tokens of a tenth of a second.
+	// With defaultTarget a busy process makes ten lease calls per second, a small load for Redis, and a
+	// process that stops loses at most the tokens of a tenth of a second.
 	defaultTarget = 100 * time.Millisecond
 	// DefaultCallTimeout bounds a request's wait for a lease. A healthy Redis needs a hundredth of that time.
 	DefaultCallTimeout = 100 * time.Millisecond
-	// defaultCalls is a sixteenth of the calls per second that one Redis can answer. With a burst of a fifth
-	// of a second of the rate, a fleet of 200 can keep to this number.
+	// defaultCalls is a sixteenth of the calls per second that one Redis can answer.
 	defaultCalls = 3_125
 )
 
 // Violation describes an invalid field. Path names the field ("Policy.TTL", "Limits[0].Burst"). Value is the
-// field's value, or nil if Want says everything. Want is the bound and the remedy. The errors of Validate,
-// here and in other packages, join Violations: errors.As with a *Violation finds the first Violation, and
-// Unwrap() []error of the error returns all. Each Violation wraps the sentinel of its package.
+// field's value, or nil if Want says everything. Want is the bound and the remedy. Each Violation wraps the
+// sentinel of its package. The errors of Validate, here and in other packages, join Violations: errors.As
+// with a *Violation finds the first one, and Unwrap() []error returns all.
 type Violation = violation.Violation
 
 // ErrInvalidPolicy is wrapped by every error about an invalid Policy.
@@ -49,8 +48,7 @@ var ErrInvalidPolicy = errors.New("lease: invalid policy")
 type ColdStart int
 
 const (
-	// ColdStartDeny denies: no request is admitted without a grant of the bucket. ColdStartDeny is the
-	// default, because it keeps to the limit.
+	// ColdStartDeny, the default, denies: no request is admitted without a grant of the bucket.
 	ColdStartDeny ColdStart = iota
 	// ColdStartAllow admits, and reports the tokens as debt with the first call.
 	ColdStartAllow
@@ -63,9 +61,9 @@ type Fallback int
 
 const (
 	// FallbackLocalShare admits this process's part, by weight, of the tokens left at the last reply and of
-	// the rate. FallbackLocalShare is the default, because an outage of Redis should not become an outage of
-	// the service. All processes together may exceed the limit a little, mainly when Redis answers again:
-	// docs/protocol.md section 1.
+	// the rate. It is the default, because an outage of Redis should not become an outage of the service. All
+	// processes together may exceed the limit a little, mainly when Redis answers again: docs/protocol.md
+	// section 1.
 	FallbackLocalShare Fallback = iota
 	// FallbackDeny denies: the bound holds through any outage. FallbackDeny suits a limit in a contract.
 	FallbackDeny
@@ -93,31 +91,29 @@ func (s Source) String() string { return nameOf("Source", int(s), "local", "stor
 type Policy struct {
 	// Target is how long one lease should last at the observed demand; a process makes about 1/Target lease
 	// calls per second. A Target of 0 means 100 ms, or Burst/(4*Rate) if that is less, because longer leases
-	// would hold the whole burst. A default Target grows to as much as 250 ms if more than nine processes
-	// share a key: see CallsPerSecond. An explicit Target is reduced to at most (Burst+Overcommit)/(4*Rate).
+	// would hold the whole burst. A default Target grows up to 250 ms if more than nine processes share a
+	// key: see CallsPerSecond. An explicit Target is reduced to at most (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
 	// TTL is the time for which a holding is valid without renewal. Tokens held by a process that dies count
 	// as spent when the TTL has passed. A TTL of 0 means the larger of 4*Target (three missed renewals) and
 	// 2*CallTimeout (a renewal and its retry).
 	TTL time.Duration
-	// MinBatch is the least number of tokens to ask for ahead. With a MinBatch above 1, rarely used keys
-	// lease tokens too and make no draws. A MinBatch of 0 means 1; more would strand tokens on rarely used
-	// keys.
+	// MinBatch is the least number of tokens that a call asks for ahead of demand; 0 means 1. With a MinBatch
+	// above 1, rarely used keys lease tokens too, which other processes then cannot use.
 	MinBatch int64
-	// Overcommit is E: the extra tokens by which level and leases together may exceed Burst. An Overcommit of
-	// 0 keeps the bound of one central bucket. If the burst is small compared with the tokens that all
-	// processes hold, an overcommit as large as the burst reduces false rejects; a larger one has no further
-	// effect. With a longer Target an overcommit saves lease calls.
+	// Overcommit is E: the extra tokens by which level and leases together may exceed Burst; 0 keeps the
+	// bound of one central bucket. If the burst is small compared with the tokens that all processes hold, an
+	// overcommit as large as the burst reduces false rejects; a larger one has no further effect. With a
+	// longer Target an overcommit saves lease calls.
 	Overcommit int64
 	// Weight is this process's share under contention, relative to other weights. A Weight of 0 means 1.
 	Weight int64
-	// CallsPerSecond is how many lease calls per second all processes together should make for a key. If a
-	// fleet would make more calls with its Target, its leases last longer: for n processes at most n/(2n+40)
-	// of (Burst+Overcommit)/Rate, a quarter for 20 processes and nearly half for many. To keep to the budget,
-	// raise the Burst to about (2n+40)*Rate/CallsPerSecond. The default, 0, means at most 3,125, a sixteenth
-	// of the calls that one Redis can answer. If neither CallsPerSecond nor Target is set and no limit is a
-	// window, fleets of more than nine processes make fewer calls, as far as that costs no accuracy: with a
-	// burst of two seconds of the rate, two or three calls per second and process.
+	// CallsPerSecond is the number of lease calls per second that all processes together should make for a
+	// key. If a fleet would make more calls with its Target, its leases last longer: for n processes at most
+	// n/(2n+40) of (Burst+Overcommit)/Rate. To keep to CallsPerSecond, a fleet needs a Burst of about
+	// (2n+40)*Rate/CallsPerSecond. The default, 0, means at most 3,125 calls, a sixteenth of the calls that
+	// one Redis can answer. If Target is 0 too and no limit is a window, fleets of more than nine processes
+	// make fewer calls, as far as that costs no accuracy.
 	CallsPerSecond int64 `json:",omitzero"`
 	// ColdStart is the answer before the first reply for a key and, while the key's node is away, before any
 	// reply of the node. The zero value is ColdStartDeny.
@@ -127,20 +123,19 @@ type Policy struct {
 	// StartEmpty makes a new bucket start empty and live for 30 days. A lost bucket then admits no second
 	// burst, only the tokens that were leased.
 	StartEmpty bool
-	// StrictExpiry reads the monotonic clock on every take, so that a process that was stopped past its
-	// lease's deadline spends none of that lease. StrictExpiry costs 40 ns per decision, for a clock reading.
+	// StrictExpiry reads the monotonic clock on every take, which costs 40 ns, so that a process that was
+	// stopped past its lease's deadline spends none of that lease.
 	StrictExpiry bool
-	// Headroom is the part of every burst, 0 to below 1, that this process leaves in the bucket: the bucket
-	// grants it only tokens above that level, so that other processes still get tokens when the level is low.
-	// Headroom only lowers grants. A Headroom of 0 leaves nothing in the bucket. A request for more than the
-	// burst less the headroom exceeds the burst.
+	// Headroom is the part of every burst, 0 to below 1, that this process leaves in the bucket, so that
+	// other processes still get tokens when the level is low. Headroom only lowers grants. A request for more
+	// than the burst less the headroom exceeds the burst.
 	Headroom float64 `json:",omitzero"`
 	// MaxOvershoot bounds the tokens that one request may be charged beyond its reservation, in bursts of the
-	// key's smallest limit, so that a wrong number does not deny a key for years. MaxOvershoot is at most a
-	// million; 0 means 10.
+	// key's smallest limit, so that a wrong number does not deny a key for years; 0 means 10, the largest
+	// value is a million.
 	MaxOvershoot int64 `json:",omitzero"`
 	// Shadow draws as usual but admits every request, and counts the tokens that would have been denied, to
-	// show the effect of limits before they apply. Tokens that only Shadow admits are no debt.
+	// show the effect of limits in advance. Tokens that only Shadow admits are no debt.
 	Shadow bool `json:",omitzero"`
 }
 
@@ -190,11 +185,10 @@ func (p Policy) target() time.Duration {
 // windowTarget is the shortest default Target of a sliding window that is at least a second long.
 const windowTarget = 40 * time.Millisecond
 
-// TargetFor returns the lease duration for limits: Target, reduced to Burst/(4*Rate) of the tightest limit,
-// so that one process at the full rate takes a quarter of the burst, and at least 1 ms. Only with an explicit
-// Target does the overcommit count as part of the burst here: longer default leases would cost more false
-// rejects than the overcommit saves. The default for a sliding window is a 25th of the window, at most 40 ms,
-// and at least a 100th.
+// TargetFor returns the lease duration for limits: Target, but at most Burst/(4*Rate) of the tightest limit,
+// so that one process at the full rate takes a quarter of the burst, and at least 1 ms. An explicit Target
+// may reach (Burst+Overcommit)/(4*Rate). The default for a sliding window is a 25th of the window, at most 40
+// ms, but at least a 100th of the window.
 func (p Policy) TargetFor(limits []Limit) time.Duration {
 	t := p.target()
 	for _, l := range limits {
@@ -211,7 +205,7 @@ func (p Policy) TargetFor(limits []Limit) time.Duration {
 	return max(t.Truncate(time.Microsecond), targetMin)
 }
 
-// ConfigFor returns the configuration that a holder proposes. A callTimeout of 0 means DefaultCallTimeout.
+// ConfigFor returns the configuration that a holder proposes; callTimeout 0 means DefaultCallTimeout.
 func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Duration) Config {
 	if callTimeout == 0 {
 		callTimeout = DefaultCallTimeout

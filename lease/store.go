@@ -56,11 +56,11 @@ type Pinger interface {
 
 // Router is an optional interface of a Store that knows a key's node before the call, and the nodes' names.
 type Router interface {
-	// NodeOf returns the Call.Node that a call for key would get now, or -1 if unknown. NodeOf does no I/O,
-	// and goroutines may call it at the same time.
+	// NodeOf returns the Call.Node that a call for key would get now, or -1 if unknown, without I/O.
+	// Goroutines may call NodeOf at the same time.
 	NodeOf(key string) int
-	// NodeName returns the name by which an operator knows the node with this number, such as the node's
-	// address, or "" if the Store has no such node. Goroutines may call NodeName at the same time.
+	// NodeName returns the name by which an operator knows the node with this number, such as an address, or
+	// "" for an unknown node. Goroutines may call NodeName at the same time.
 	NodeName(node int) string
 }
 
@@ -83,8 +83,7 @@ type Call struct {
 	// latency.
 	Node int
 	// Before is set by the Store: the part of the time from Exchange to done that was no round trip, such as
-	// opening a connection or sending a script. Before does not count as latency; otherwise one slow
-	// handshake would make a network look slow for long.
+	// opening a connection or sending a script. Before does not count as latency.
 	Before time.Duration
 	// Owner is set by the caller, to find the purpose of the call; a Store only reads Owner. See Awaited.
 	Owner any
@@ -115,8 +114,8 @@ func (c *Call) SetSent(after time.Duration) {
 func (c *Call) SentAfter() time.Duration { return time.Duration(c.sent.Load()) }
 
 // Unsent returns the reason why a call under way has not been sent yet: its connection is being opened, or
-// could not be opened. Unsent returns nil for a sent call, and if the Store gave no reason. Unlike the fields
-// of a Call, Unsent may be read at any time.
+// could not be opened. Unsent returns nil for a sent call, and if the Store gave no reason. Any goroutine may
+// call Unsent at any time.
 func (c *Call) Unsent() error {
 	if why := c.unsent.Load(); why != nil {
 		return *why
@@ -128,8 +127,8 @@ func (c *Call) Unsent() error {
 const KeyMax = 1024
 
 // ShortKey returns the name under which a limiter stores a key: the key itself, or its hash if the key is
-// longer than KeyMax, so that a flood of long keys takes no more room than a flood of short keys. A key that
-// looks like a hash is hashed too; otherwise a client could choose it to share a long key's bucket.
+// longer than KeyMax, which bounds the memory for long keys. A key that looks like a hash is hashed too;
+// otherwise a client could choose it to share a long key's bucket.
 func ShortKey(key string) string {
 	if len(key) > KeyMax || keyhash.Is(key) {
 		return keyhash.Of(key)

@@ -105,8 +105,8 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 // tryAgain is the pause before a retry of calls whose slot is moving to another node.
 const tryAgain = 5 * time.Millisecond
 
-// exchange fills Grant or Err of every call of g, and calls done. Calls whose slot is moving are sent again
-// until their keys are on one node or ctx ends. Draws that cannot share a command are sent again as single
+// exchange fills Grant or Err of every call of g, and calls done. A call whose slot is moving is sent again
+// until its keys are on one node or ctx ends. Draws that cannot share a command are sent again as single
 // calls.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
@@ -176,8 +176,8 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 // keys together.
 
 // foundEnough is the number of buckets that scripts must find, besides the first of each script, before draws
-// share a command. If a proxy sends nine of ten keys to one server, scripts find that many with a probability
-// of 0.1 %.
+// share a command. If a proxy sends nine of ten keys to one server, scripts find all of them with a
+// probability of 0.1 %.
 const foundEnough = drawsMost - 1
 
 // findTime bounds the time that Exchange spends in find.

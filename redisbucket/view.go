@@ -174,7 +174,7 @@ const (
 var Orders = []Order{BySpent, ByDenied, ByCalls, ByWaiting}
 
 // BusiestOptions select the keys that Store.Busiest reads, and bound the load and the memory of a call. The
-// zero BusiestOptions ask for the 20 keys that spend most.
+// zero value selects the 20 keys that spend most tokens.
 type BusiestOptions struct {
 	Prefix   string        // prefix of the keys, such as "@login:" for the Limiter "login"; "" for all keys
 	By       Order         // "" means BySpent
@@ -201,7 +201,8 @@ type KeyUse struct {
 	// Key is the stored key. Package hybrid stores a key as "@" + Config.Name + ":" + key, and a long one by
 	// its hash, see lease.ShortKey. A method of a Limiter takes the key without "@name:", and never a hash.
 	Key string
-	// New reports that the bucket has only one reading, or lost calls between the two: all rates are 0.
+	// New reports that the bucket has no earlier reading, or has lost calls since that reading: all rates are
+	// 0.
 	New    bool
 	Limits []lease.Limit // limits in force; nil if the bucket has expired
 	Levels []int64       // tokens in the bucket for each of Limits; negative if tokens are owed

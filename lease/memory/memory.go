@@ -14,8 +14,7 @@ import (
 // parts is the number of locks of a Store; one sweep visits the buckets of one lock.
 const parts = 64
 
-// Store is a lease.Store of reference buckets within one process, without Redis: for tests, for development,
-// and for services of one process. A Store takes its server time from a clock. For a Calendar the clock's
+// Store is a lease.Store of buckets in memory, with the server time of a clock. For a Calendar the clock's
 // Instants must count from 1970 UTC, as those of clock.System do. A Store drops expired buckets, as Redis
 // does. Goroutines may share a Store.
 type Store struct {
@@ -60,8 +59,8 @@ func (m *Store) Configure(_ context.Context, key string, op lease.Op, c lease.Co
 	return st, err
 }
 
-// with calls do with the live bucket of key, or with a new bucket that does not exist yet. now is the server
-// time: microseconds from the origin of the clock, which is 1970 for clock.System.
+// with calls do with the live bucket of key, or with a new one that do may create. now is the server time:
+// microseconds from the origin of the clock.
 func (m *Store) with(key string, do func(b *protocol.Bucket, now int64)) {
 	if len(key) > lease.KeyMax {
 		key = lease.ShortKey(key)
