@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// Hang stops the server's process until Resume: its connections stay open, and it answers nothing.
+// Hang stops the server's process until Resume. The server's connections stay open, and get no answers.
 func (s *Server) Hang(t testing.TB) {
 	t.Helper()
 	testkit.NoErr(t, s.process.Signal(syscall.SIGSTOP))

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// started starts cmd, a server, and returns. The kernel kills the server when this process ends in any way.
-// `go test -fuzz` kills workers. The server of a killed worker would keep the pipes open by which the worker
-// reports, so the test would wait for ever.
+// started starts the server cmd. The kernel kills the server when this process ends in any way. Otherwise the
+// server of a worker that `go test -fuzz` kills would keep the worker's pipes open, and the test would wait
+// for ever.
 func started(cmd *exec.Cmd, exited chan<- struct{}) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	result := make(chan error)

@@ -4,7 +4,7 @@ package redistest
 
 import "os/exec"
 
-// started starts cmd and returns. The server lives on if this process is killed.
+// started starts the server cmd, which lives on if this process is killed.
 func started(cmd *exec.Cmd, exited chan<- struct{}) error {
 	if err := cmd.Start(); err != nil {
 		return err

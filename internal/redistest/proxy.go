@@ -15,18 +15,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// Fate says what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The zero
-// Fate passes the call and the reply on. Other commands (HELLO, PING, ...) always pass, except for BlackHole
-// and Far.
+// Fate selects the faults that a Proxy applies to a script call (EVAL, EVALSHA) and its reply; the zero Fate
+// applies none. Other commands (HELLO, PING, ...) always pass, except for BlackHole and Far.
 type Fate struct {
-	// DropRequest closes the connection in place of passing the call on.
+	// DropRequest closes the connection when the call arrives.
 	DropRequest bool
-	// LoseReply closes the connection in place of the reply. The server executes the call.
+	// LoseReply closes the connection in place of the reply, after the server has executed the call.
 	LoseReply bool
 	// Delay is the least time from the call's arrival at the proxy until the client gets the reply.
 	Delay time.Duration
-	// Far is the least time of every round trip over this link, including each step of a connection's
-	// handshake.
+	// Far is the least time of every round trip, including each step of a connection's handshake.
 	Far time.Duration
 	// Hold, if not nil, delays the reply until the channel is closed.
 	Hold <-chan struct{}
@@ -34,13 +32,13 @@ type Fate struct {
 	Rewrite func(reply []byte) []byte
 	// Close ends the connection after the reply.
 	Close bool
-	// BlackHole reads all commands, script calls or not, and never answers over the same connection again.
+	// BlackHole reads all commands, script calls or not, and answers nothing over the same connection again.
 	// New connections are accepted.
 	BlackHole bool
 }
 
-// Proxy stands before a Redis server and treats script calls according to its Fate. Any goroutine may set
-// another Fate at any time. The Fate at a call's arrival applies to the call. The proxy ends with the test.
+// Proxy stands before a Redis server and treats each script call by the Fate in force when the call arrives.
+// Any goroutine may set another Fate at any time. The proxy ends with the test.
 type Proxy struct {
 	Addr string // where clients connect: "127.0.0.1:port"
 
@@ -87,8 +85,7 @@ func (p *Proxy) Set(f Fate) { p.fate.Store(&f) }
 // Pass does Set(Fate{}). Connections that met a BlackHole stay silent; see Cut.
 func (p *Proxy) Pass() { p.Set(Fate{}) }
 
-// Hold delays the replies to calls that arrive from now on until release is called, once or more. Set or Pass
-// changes the fate of later calls.
+// Hold delays the replies to calls that arrive from now on until release is called, once or more.
 func (p *Proxy) Hold() (release func()) {
 	held := make(chan struct{})
 	p.Set(Fate{Hold: held})
@@ -120,7 +117,7 @@ type passed struct {
 	at   time.Time
 }
 
-// serve serves one connection. Replies come in the order of requests, so a queue matches replies to requests.
+// serve passes on one connection. Replies come in the order of requests, so a queue matches them.
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.to)
@@ -141,7 +138,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.replies(client, server, asked)
 }
 
-// requests passes on the client's requests. requests returns false to cut the connection.
+// requests passes on the client's requests, and returns false to cut the connection.
 func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 	mute := false
 	for r := bufio.NewReader(client); ; {
@@ -178,7 +175,7 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 		reply := []byte(value)
 		var q passed
 		if reply[0] != '>' { // a push belongs to no request
-			q = <-asked // zero without a request: a server that refuses a client replies unasked
+			q = <-asked // zero if a server refuses a client before its first request
 		}
 		if q.fate.LoseReply || !p.wait(q.fate.Hold, q.at.Add(max(q.fate.Delay, q.fate.Far))) {
 			return
@@ -192,7 +189,7 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 	}
 }
 
-// wait delays a reply until held is closed, unless held is nil, and until due. wait returns false if the test
+// wait delays a reply until due and, unless held is nil, until held is closed. wait returns false if the test
 // ends first.
 func (p *Proxy) wait(held <-chan struct{}, due time.Time) bool {
 	if held != nil {
@@ -203,7 +200,7 @@ func (p *Proxy) wait(held <-chan struct{}, due time.Time) bool {
 		}
 	}
 	select {
-	case <-time.After(time.Until(due)): // the network's delay, not a wait for an event
+	case <-time.After(time.Until(due)): // the delay of a slow network
 		return true
 	case <-p.done:
 		return false

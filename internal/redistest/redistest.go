@@ -38,8 +38,7 @@ type Server struct {
 
 // Start runs redis-server on a free loopback port, without persistence and in a temporary directory, unless
 // args say otherwise. Start returns once the server answers PING, even with an error, as a server with a
-// password does. The server is killed when the test ends. Without a server program (see Require) the test is
-// skipped, or fails with REQUIRE_REDIS=1 in the environment.
+// password does. Without a server program (see Require) the test is skipped, or fails with REQUIRE_REDIS=1.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, func(s *Server) []string {
@@ -64,18 +63,18 @@ func start(t testing.TB, args func(*Server) []string) *Server {
 	return s
 }
 
-// binary returns the server that tests start: REDIS_SERVER in the environment, which may be any version of
-// Redis or Valkey, otherwise redis-server in PATH.
+// binary returns the server that tests start: any version of Redis or Valkey in REDIS_SERVER, or
+// redis-server.
 func binary() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
 
 // Available reports whether there is a server program, for tests that check less without a server. With
-// REQUIRE_REDIS=1 Available is always true, so that no check is skipped silently.
+// REQUIRE_REDIS=1 Available returns true, so that no check is skipped silently.
 func Available() bool {
 	_, err := exec.LookPath(binary())
 	return err == nil || os.Getenv("REQUIRE_REDIS") == "1"
 }
 
-// Require skips t without a server program. With REQUIRE_REDIS=1 Require does not skip t, and Start fails.
+// Require skips t unless a server program is Available.
 func Require(t testing.TB) {
 	t.Helper()
 	if !Available() {
@@ -88,7 +87,7 @@ const missing = "redistest: no redis-server in PATH (apt-get install redis-serve
 // serverVersion finds the version in the output of --version of Redis and Valkey.
 var serverVersion = regexp.MustCompile(`v=(\d+)\.`)
 
-// RequireVersion skips t if the server is older than the version major, which introduced the feature what.
+// RequireVersion skips t if the server is older than version major, which introduced the feature `what`.
 func RequireVersion(t testing.TB, major int, what string) {
 	t.Helper()
 	Require(t)
@@ -118,7 +117,7 @@ func (s *Server) RestartLoading(t testing.TB, args ...string) {
 	testkit.NoErr(t, s.run())
 }
 
-// run starts the process and returns when it answers PING, with PONG or with an error.
+// run starts the process and returns when the server answers PING, with PONG or with an error.
 func (s *Server) run() error {
 	output, exited := new(strings.Builder), make(chan struct{})
 	cmd := exec.Command(binary(), s.args...)
@@ -141,8 +140,7 @@ func (s *Server) run() error {
 	return fmt.Errorf("redistest: redis-server did not answer within %v\n%s", patience, output)
 }
 
-// Ask sends one command over a connection of its own and returns the reply in RESP; "" if no reply comes
-// within a minute.
+// Ask sends one command over a new connection and returns the reply in RESP, or "" after a minute.
 func (s *Server) Ask(words ...string) string {
 	c, err := net.DialTimeout("tcp", s.Addr, patience)
 	if err != nil {
@@ -162,7 +160,7 @@ func (s *Server) Do(t testing.TB, words ...string) string {
 	return reply
 }
 
-// Kill ends the server as kill -9 does, and returns when the process has exited. A second Kill does nothing.
+// Kill kills the server, and returns when its process has exited. A second Kill does nothing.
 func (s *Server) Kill() {
 	if s.process != nil {
 		_ = s.process.Kill()
@@ -170,7 +168,7 @@ func (s *Server) Kill() {
 	}
 }
 
-// freePort picks an even port and listens on the odd one above it, so that no other test takes the even port
+// freePort picks an even port and listens on the odd port above, so that no other test takes the even port
 // while its server is down. All ports, and the ports of cluster buses 10000 above, are below the range that
 // systems use for connections.
 func freePort(t testing.TB) (port int, guard net.Listener) {
