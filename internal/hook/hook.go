@@ -13,8 +13,7 @@ var (
 )
 
 // BeforeReport returns a hybrid.Config.InstanceID. A Limiter with this InstanceID calls f before it builds a
-// lease call, on the scheduler's goroutine or, for a key at rest, on the request's goroutine. f may use
-// TryAllow of the Limiter.
+// lease call, on the scheduler's or the request's goroutine. f may use TryAllow of the Limiter.
 func BeforeReport(f func(key string)) (instanceID string) {
 	mu.Lock()
 	defer mu.Unlock()

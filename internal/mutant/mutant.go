@@ -1,7 +1,6 @@
 // Package mutant builds tests together with mutations of the tested source. A mutation removes one rule from
-// the source, and a test must then fail. All mutations are compiled into one binary: a function that
-// mutations change gets an additional body for each, and an environment variable selects the body that runs.
-// Only tests import mutant.
+// the source, and a test must then fail. All mutations are compiled into one binary: each mutated function
+// gets a body for each mutation, and an environment variable selects the body that runs.
 package mutant
 
 import (
@@ -27,7 +26,7 @@ import (
 // variable is the environment variable that names the mutation to run.
 const variable = "YUZHI_MUTANT"
 
-// Running returns the name of the mutation that the current process runs, or "".
+// Running returns the name of the mutation that this process runs, or "".
 func Running() string { return os.Getenv(variable) }
 
 // A Mutation removes one rule from the source by edits of the source's text.
@@ -36,8 +35,8 @@ type Mutation struct {
 	Edits []Edit
 }
 
-// An Edit is a text and its replacement. The text must occur exactly once in all Go files of the module,
-// without its test files.
+// An Edit is a text and its replacement. The text must occur exactly once in the module's Go files without
+// tests.
 type Edit [2]string
 
 // Source has the text of a module's Go files without test files, by path.
@@ -139,7 +138,7 @@ func parse(text string) (file *ast.File, between func(from, to token.Pos) string
 	return file, func(from, to token.Pos) string { return text[from-file.FileStart : to-file.FileStart] }, err
 }
 
-// addCases adds the function bodies that mutation i changes, which turns the file source into text.
+// addCases adds the function bodies that mutation i changes. The mutation turns the file source into text.
 func addCases(cases map[int]string, i int, source, text string) error {
 	old, oldText, err := parse(source)
 	if err != nil {
@@ -174,9 +173,8 @@ func addCases(cases map[int]string, i int, source, text string) error {
 // Tests has the tests of one package, built with mutations.
 type Tests struct{ binary string }
 
-// Build builds the tests of the package pkg with the mutations. pkg is a path below the module's root, such
-// as "./hybrid". Build fails t if the text of an edit does not occur exactly once or the mutated source does
-// not compile: such a mutation would test nothing.
+// Build builds the tests of the package pkg, such as "./hybrid", with the mutations. Build fails t if the
+// text of an edit does not occur exactly once or the mutated source does not compile.
 func (s Source) Build(t testing.TB, pkg string, mutations []Mutation) Tests {
 	t.Helper()
 	switched, err := s.withSwitches(mutations)
@@ -200,7 +198,7 @@ func (s Source) Build(t testing.TB, pkg string, mutations []Mutation) Tests {
 }
 
 // Fails runs the tests whose names match the regular expression test, under the named mutation, and fails t
-// unless a test fails. A panic or a missing test does not count as a failure. Fails returns the output.
+// unless a test fails. A panic does not count as a failure. Fails returns the output.
 func (b Tests) Fails(t testing.TB, mutation, test string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(b.binary, append(args, "-test.run=^("+test+")$")...)

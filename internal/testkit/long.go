@@ -11,8 +11,8 @@ import (
 // fails in every package that does not define the flag.
 const longVariable = "YUZHI_LONG"
 
-// Long reports whether YUZHI_LONG=1 enables the long tests. In a short run, t runs some of its cases, and
-// Long logs these cases, the number of all cases, and the command for all.
+// Long reports whether YUZHI_LONG=1 enables the long tests. In a short run, Long logs the cases of t that
+// run, the number of all cases, and the command for all.
 func Long(t testing.TB, part, whole string) bool {
 	t.Helper()
 	if os.Getenv(longVariable) == "1" {
@@ -31,7 +31,7 @@ func ShortOrLong(t testing.TB, short, long int, what string) int {
 	return short
 }
 
-// LongOnly skips t unless YUZHI_LONG=1 is set. A short test should check the same rule as t.
+// LongOnly skips t in a short run. A short test should check the same rule as t.
 func LongOnly(t testing.TB) {
 	t.Helper()
 	if os.Getenv(longVariable) != "1" {
@@ -39,7 +39,6 @@ func LongOnly(t testing.TB) {
 	}
 }
 
-// longCommand returns the command that runs t at full length.
 func longCommand(t testing.TB) string {
 	test, _, _ := strings.Cut(t.Name(), "/")
 	return fmt.Sprintf("%s=1 go test ./%s -run '^%s$'", longVariable, folder(), test)

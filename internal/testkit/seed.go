@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// variable is the environment variable with the seed that random tests repeat.
+// variable is the environment variable with the seed for a repeated test.
 const variable = "YUZHI_SEED"
 
 // Seed returns the seed of a random test: a new seed, or the value of YUZHI_SEED. If t fails, Seed logs the
@@ -29,7 +29,7 @@ func Rand(t testing.TB) *rand.Rand {
 }
 
 // FixedRand returns a source of random numbers with the given seed, or with YUZHI_SEED if set. FixedRand
-// suits a test that compares two estimates: one seed in a hundred exceeds any tolerance that proves a fact.
+// suits a test with a statistical tolerance, which an unlucky seed exceeds.
 func FixedRand(t testing.TB, seed uint64) *rand.Rand {
 	t.Helper()
 	if given, ok := newSeed(t); ok {
@@ -76,7 +76,7 @@ func logReplay(t testing.TB, seed uint64) {
 	t.Logf("replay: %s=%d go test ./%s -run '^%s$'", variable, seed, folder(), test)
 }
 
-// folder returns the package's folder within the module; tests run in their package's folder.
+// folder returns the tested package's folder within the module.
 func folder() string {
 	here, _ := os.Getwd()
 	path, _ := filepath.Rel(ModuleRoot(), here)

@@ -23,15 +23,14 @@ func Jain(shares []float64) float64 {
 }
 
 const (
-	// patience is how long Eventually polls: far longer than any wait on a busy machine, so that a timeout
-	// means "never" and not "slowly".
+	// patience is how long Eventually polls: far longer than any wait on a busy machine.
 	patience = time.Minute
 	// pace is the time between two polls. No test result depends on pace.
 	pace = 2 * time.Millisecond
 )
 
-// Eventually polls until holds returns true. After a minute, Eventually ends the test with what (the missing
-// event) and every goroutine's stack. Inside a synctest bubble, the minute is virtual time.
+// Eventually polls until holds returns true. After a minute, Eventually ends the test with every goroutine's
+// stack and what, the missing event. Inside a synctest bubble, the minute is virtual time.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	notYet := errors.New("not within a minute: " + what)
@@ -43,8 +42,8 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	})
 }
 
-// EventuallyNil polls until check returns nil, as Eventually does. After a minute, EventuallyNil ends the
-// test with the last error of check.
+// EventuallyNil polls until check returns nil. After a minute, EventuallyNil ends the test with the last
+// error.
 func EventuallyNil(t testing.TB, check func() error) {
 	t.Helper()
 	for from := time.Now(); ; time.Sleep(pace) {
@@ -67,8 +66,8 @@ func PlainOrRace[T any](plain, race T) T {
 	return plain
 }
 
-// OneGoroutine skips t if the race detector is on: t computes long on one goroutine, where the detector finds
-// nothing but slows t tenfold.
+// OneGoroutine skips t, which computes on one goroutine, if the race detector is on: the detector would find
+// nothing and slow t tenfold.
 func OneGoroutine(t testing.TB) {
 	t.Helper()
 	if RaceEnabled {
