@@ -31,8 +31,8 @@ func Text(text string, most int, keep string) string {
 // errorMost bounds the text of an error in bytes: a few times the longest error of this module.
 const errorMost = 1000
 
-// Error returns an error that wraps err, with a bounded text on one line without control characters.
-// Error(nil) is nil.
+// Error returns an error that wraps err, with a bounded text on one line without control characters. Error
+// returns nil for nil.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -42,8 +42,6 @@ func Error(err error) error {
 
 type shown struct{ error }
 
-// Error implements error.
 func (s shown) Error() string { return Text(s.error.Error(), errorMost, "") }
 
-// Unwrap returns the original error.
 func (s shown) Unwrap() error { return s.error }

@@ -41,8 +41,8 @@ func (v *Violation) Error() string {
 	return text
 }
 
-// Text returns the value, or the length of a slice, and Want, but not the path: a report about a file shows a
-// position in place of the path.
+// Text returns the value, or the length of a slice, and Want. A report about a file has a position for the
+// path.
 func Text(v *Violation) string {
 	if v.Value == nil {
 		return v.Want
@@ -70,7 +70,7 @@ func Show(value any) string {
 	return fmt.Sprint(value)
 }
 
-// All returns the Violations in err, in order.
+// All returns the Violations in err.
 func All(err error) (all []*Violation) {
 	switch x := err.(type) { //nolint:errorlint // All walks the wrapped errors itself
 	case *Violation:
@@ -112,8 +112,8 @@ func (l *List) add(v *Violation) {
 	}
 }
 
-// Adopt adds the Violations in err, with paths from place. Each Violation keeps its own sentinels. An err
-// without a Violation becomes a Violation with the text of err.
+// Adopt adds the Violations in err, with paths from place and their own sentinels. An err without a Violation
+// becomes a Violation with the text of err.
 func (l *List) Adopt(err error, place func(path string) string) {
 	all := All(err)
 	if err != nil && len(all) == 0 {
@@ -128,7 +128,7 @@ func (l *List) Adopt(err error, place func(path string) string) {
 	}
 }
 
-// Len returns the number of Violations so far.
+// Len returns the number of Violations.
 func (l *List) Len() int { return len(l.all) }
 
 // Err returns an error that joins all Violations, or nil if there are none.

@@ -105,8 +105,8 @@ func (f *Format) Paths(path string, t reflect.Type) (paths []string) {
 	return paths
 }
 
-// SetScalar parses text into v. plain reports whether text has no quotes, as a number or a truth value needs.
-// The error says that text must be want, or, if want is empty, Want of v's type.
+// SetScalar parses text into v. plain reports whether text has no quotes, as numbers and truth values must.
+// An error names want or, if want is empty, the Want of v's type.
 func (f *Format) SetScalar(v reflect.Value, text string, plain bool, want string) (err error) {
 	if list, ok := f.Words[v.Type()]; ok {
 		i := slices.Index(list, text)
@@ -189,7 +189,7 @@ func parent(path string) string {
 }
 
 // Unknown returns the message about an unknown field of the struct of type t at path. guess is the path that
-// the author probably meant: a field with a similar name, or with this name elsewhere, or "".
+// the author probably meant, or "".
 func (f *Format) Unknown(path, name string, t reflect.Type) (message, guess string) {
 	here := f.similar(name, f.names(t))
 	if path == "" {
@@ -207,7 +207,7 @@ func (f *Format) Unknown(path, name string, t reflect.Type) (message, guess stri
 	return "unknown field" + didYouMean(guess), guess
 }
 
-// similar returns the known name that is most similar to name, or "" if no name is similar.
+// similar returns the known name that is most similar to name, or "".
 func (f *Format) similar(name string, known []string) string {
 	name = strings.ReplaceAll(f.Name(name), "-", "_")
 	best, least := "", max(1, len(name)/3)+1

@@ -18,8 +18,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// TextMax is the most bytes of a file, and ValuesMax the most values. Values are counted with aliases
-// expanded, because nested aliases make very many values from a small file.
+// TextMax is the most bytes of a file, and ValuesMax the most values, with aliases expanded: nested aliases
+// make very many values from a small file.
 const TextMax, ValuesMax = 1 << 20, 200_000
 
 // Place is a position in a file: line and column, counted from 1, the column in characters.
@@ -44,7 +44,7 @@ func (p *Problem) Error() string {
 
 func (p *Problem) Unwrap() error { return p.cause }
 
-// Reader reads one file. NewReader makes a Reader.
+// Reader reads one file.
 type Reader struct {
 	File   string
 	Places map[string]Place // place of every value of the file, by path
@@ -91,8 +91,8 @@ func (r *Reader) skip(path string) {
 // Complete reports whether the Reader could read all values so far.
 func (r *Reader) Complete() bool { return len(r.unread) == 0 }
 
-// Unread reports whether the value at path, or a value within it, could not be read. Validating the zero of
-// an unread value would report a false mistake.
+// Unread reports whether the value at path, or a value within it, could not be read. Such a value is zero,
+// and validating it would report a false mistake.
 func (r *Reader) Unread(path string) bool {
 	for at := path; ; at = parent(at) {
 		if r.unread[at] {
@@ -122,8 +122,8 @@ func (r *Reader) Problems() []*Problem {
 	return r.problems
 }
 
-// Read parses text, which is the value at path, into v, which must be settable. Read reports whether text is
-// a YAML document. Mistakes in the document are Problems.
+// Read parses text, the value at path, into v, which must be settable. Read reports whether text is a YAML
+// document. Mistakes in the document are Problems.
 func (r *Reader) Read(path string, text []byte, v reflect.Value) bool {
 	n := r.document(path, text)
 	if n != nil {
@@ -150,7 +150,7 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 	case isSyntax:
 		at := Place{e.Mark.Line, e.Mark.Column}
 		if at.Line > end.Line || at.Line == 0 {
-			at = end // the end of the file lacks a token
+			at = end // a token is missing at the end of the file
 		}
 		message := strings.TrimSuffix(e.Message+" ("+e.ContextMsg+")", " ()")
 		lines := strings.Split(string(text), "\n")
@@ -165,7 +165,7 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 		r.Bad(path, Place{all[1].Line, all[1].Column}, "there is more than one document")
 	case len(all) == 1 && len(all[0].Content) == 1:
 		n := all[0].Content[0]
-		if !isNull(n) || path != "" && n.Value != "" { // assigning null clears a section
+		if !isNull(n) || path != "" && n.Value != "" { // null at a path clears the section
 			return n
 		}
 		fallthrough
@@ -176,7 +176,7 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 }
 
 // readableUntil returns the place of the first byte that YAML does not accept as text, or the end. The YAML
-// package reports no place for an unacceptable byte.
+// package does not report that place.
 func readableUntil(text []byte) (at Place, all bool) {
 	at = start
 	for len(text) > 0 {
@@ -287,7 +287,7 @@ func (r *Reader) fields(path string, n *yaml.Node, v reflect.Value) {
 
 // pairs calls each for every entry of a mapping, with the entry's name, path and place.
 func (r *Reader) pairs(path string, n *yaml.Node, each func(name, here string, at Place, value *yaml.Node)) {
-	first := map[string]int{} // line of the first entry with a name
+	first := map[string]int{} // line of the first entry of each name
 	for pair := range slices.Chunk(n.Content, 2) {
 		key, value, at := pair[0], pair[1], Place{pair[0].Line, pair[0].Column}
 		here := Join(path, key.Value)
