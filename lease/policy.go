@@ -60,8 +60,8 @@ const (
 type Fallback int
 
 const (
-	// FallbackLocalShare admits this process's part, by weight, of the tokens left at the last reply and of
-	// the rate. It is the default, because an outage of Redis should not become an outage of the service. All
+	// FallbackLocalShare, the default, admits this process's part, by weight, of the tokens left at the last
+	// reply and of the rate, so that an outage of Redis does not become an outage of the service. All
 	// processes together may exceed the limit a little, mainly when Redis answers again: docs/protocol.md
 	// section 1.
 	FallbackLocalShare Fallback = iota

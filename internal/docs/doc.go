@@ -1,3 +1,3 @@
 // Package docs tests the repository's pages: their citations, commands, Go code and rules, the migration
-// guides, and the comments of the public packages. It has no code of its own.
+// guides, and the comments of the public packages.
 package docs

@@ -1,7 +1,6 @@
 // Package faults tests that the promise (docs/protocol.md section 1) is kept while processes, the network, a
-// server or its data fail. Each test runs real limiters against its own redis-server processes. Tests of
-// exact figures run in virtual time against the reference bucket. A test is named after its row in
-// docs/faults.md; the other tests check docs/operations.md.
+// server or its data fail. Each test runs real limiters against its own redis-server processes. A test with a
+// row number is described in docs/faults.md; the other tests check docs/operations.md.
 //
 //   - Files about the network and the server: outage (each Policy.Fallback), network, connect (no connection,
 //     TLS), access (permissions), topology (Sentinel, cluster), clock (jumps of a clock, changes of limits).
@@ -10,8 +9,8 @@
 //     of the family, with roles in main; crowd (clones, two hundred at once, more processes than tokens).
 //
 // All tests use the types site and fleet. A site starts one server per test. A fleet has limiters on one
-// store, each with its own client like a process. It records calls and answers, sends requests to the
-// limiters, and records their decisions. The assertions of a test have letters:
+// store, each with its own client like a process, sends requests to the limiters, and records calls, answers
+// and decisions. The assertions of a test have letters:
 //
 //   - W: checkBound, the audit of every admission over all windows;
 //   - C: checkConserved, no limiter lost or forged a token;
@@ -19,7 +18,7 @@
 //   - T: checkAnswered, no request waits for a client that has no answer;
 //   - G: awaitLeased, the store serves again.
 //
-// The latency of a request and the rate of a fleet depend on the machine, so tests assert them only in
-// virtual time: TestTheRateIsBackWithinTwoTOfAFault, TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm,
-// TestNobodyWaitsLongForAStoreThatHangs.
+// The latency of a request and the rate of a fleet depend on the machine, so only tests in virtual time
+// assert them, against the reference bucket: TestTheRateIsBackWithinTwoTOfAFault,
+// TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm, TestNobodyWaitsLongForAStoreThatHangs.
 package faults

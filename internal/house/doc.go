@@ -1,3 +1,3 @@
 // Package house tests the layout of the whole module: which package imports which, and how the files of a
-// package refer to each other. It has no code.
+// package refer to each other.
 package house
