@@ -84,10 +84,11 @@ local function seldom(capacity, dropFullRest)
   function rules.back(l, n, held) fillBy(l, min(n, l.burst) * l.unit, held) end
 
   -- late applies one late entry of the request to limit l (step 6), and returns whether it credited a refund.
-  -- Only a known call reports unused tokens and refunds.
+  -- Unused tokens and refunds count only in a known call.
   function rules.late(l, kind, n, time, known, setAt, now, held)
     local units = min(n, l.burst) * l.unit
-    if kind == 0 and known and time > setAt and time <= now then -- credit what was not refilled since
+    if kind == 0 and known and time > setAt and time <= now then
+      -- Credit the tokens minus the refill since their draw.
       local ticks = floor((now - time + l.tick - 1) / l.tick)
       if ticks < floor((units + l.step - 1) / l.step) then fillBy(l, units - ticks * l.step, held) end
     elseif kind == 1 and known then

@@ -13,8 +13,8 @@ local function calendar()
 
   function rules.clear(l) l.period = -2 end
 
-  -- pass starts a new sum when a later period begins. If the period of the sum is more than one ahead of the
-  -- clock, the period after the present one takes its place.
+  -- pass starts a new sum when a later period begins. A sum for a period more than one ahead of the clock
+  -- counts for the period after the present one.
   function rules.pass(l, now, clock)
     local since = clock - l.offset
     local period = floor(since / l.tick)

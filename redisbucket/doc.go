@@ -1,5 +1,5 @@
-// Package redisbucket keeps lease buckets in Redis. Its Store is a lease.Store over go-redis, for a single
-// server, Sentinel or a cluster, of Redis 4.0 or later, or Valkey.
+// Package redisbucket keeps lease buckets in Redis. A Store is a lease.Store over go-redis, for a single
+// server, Sentinel or a cluster. It needs Redis 4.0 or later, or Valkey.
 //
 // Most callers need only New, and pass the Store to hybrid.New. Inspect, Look and Busiest are for operators
 // and tools. The Redis client's timeouts, TLS and users apply. The client never retries a lease call, because

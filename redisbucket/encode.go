@@ -102,7 +102,7 @@ var errConfigText = errors.New("configuration text is damaged")
 const switchUnit, emptyByte = 2, 25
 
 // parseConfig reads a proposed or stored configuration. A stored switch becomes `on`, and the limits beneath
-// the switch become c.Limits. The given ttl of c may be too short for its Target.
+// the switch become c.Limits. c gets the given ttl, which may be too short for the Target.
 func parseConfig(text string, ttl time.Duration) (c lease.Config, on protocol.Switch, err error) {
 	limits := (len(text) - configSize(0)) / limitSize
 	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {

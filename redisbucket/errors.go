@@ -15,10 +15,10 @@ import (
 )
 
 var (
-	errDamaged = errors.New("stored state is damaged")              // reported by the scripts
-	errNewer   = errors.New("stored state is from a newer release") // reported by the scripts
-	errFigure  = errors.New("impossible value")                     // a bad number in a reply
-	errNotSent = errors.New("not sent")                             // no byte of the call was sent
+	errDamaged = errors.New("stored state is damaged")
+	errNewer   = errors.New("stored state is from a newer release")
+	errFigure  = errors.New("impossible value") // a bad number in a reply
+	errNotSent = errors.New("not sent")         // no byte of the call was sent
 )
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }

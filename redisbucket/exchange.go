@@ -139,7 +139,7 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 			for k, c := range p.calls {
 				v, err := p.reply(s, v, err, k)
 				if errors.Is(err, errApart) {
-					_ = again.build(s, c, s.now(), false) // the call was valid before
+					_ = again.build(s, c, s.now(), false) // c is valid
 					continue
 				}
 				if c.Before = g.before + before; err == nil {
@@ -203,8 +203,8 @@ func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 }
 
 // find looks for all buckets with one script. If the script misses a bucket, find looks for each bucket
-// alone: the bucket may have been evicted, or may be on another server. No caller waits for find, so ctx does
-// not end it.
+// alone: the bucket may have been evicted, or may be on another server. No caller waits for find, so find
+// goes on after ctx has ended.
 func (s *Store) find(ctx context.Context, n *node, buckets []any) {
 	if len(buckets) < 2 {
 		return
@@ -255,7 +255,7 @@ type group struct {
 type part struct {
 	*invocation
 	calls  []*lease.Call
-	config []byte // configuration of draws that share the script
+	config []byte // the configuration, if the script is draws.lua
 }
 
 func newGroup(n *node, room int) *group {
@@ -334,7 +334,7 @@ func (g *group) fail(err error, done func([]*lease.Call)) {
 // errApart reports that a draw needs a call of its own: draws.lua has not changed its bucket.
 var errApart = errors.New("draw needs a call of its own")
 
-// reply returns the answer to call k of p, taken from p's reply v and err.
+// reply returns the answer to call k of p. v and err are the reply to the script.
 func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
 	switch {
 	case p.config == nil:

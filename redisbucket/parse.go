@@ -28,7 +28,7 @@ const cellSize, periodSize = 8, 16
 // errLayout reports a value that the scripts of this version do not store.
 var errLayout = errors.New("unknown format of stored state")
 
-// layoutMark is the length of "y" and the byte after it: the layout's number plus formUnit times the form.
+// Every value begins with layoutMark bytes: "y", and the layout's number plus formUnit times the form.
 const layoutMark, formUnit = 2, 8
 
 // ofLayout returns text without its layout mark, and the form.
@@ -100,7 +100,7 @@ func bucketSize(form byte) int {
 	return n
 }
 
-// parseBucket reads the text of a bucket. The records of the holders are texts of their own.
+// parseBucket reads the text of a bucket.
 func parseBucket(text string) (d protocol.BucketDump, err error) {
 	text, form, err := ofLayout(text)
 	if err != nil {
@@ -247,8 +247,8 @@ func parseCells(w *protocol.WindowDump, s exact.Scale, n, at int64, r *reader) b
 	return total == w.Sum
 }
 
-// parseRecord reads the text of a record. of reports whether the record belongs to the bucket d and not to an
-// earlier bucket.
+// parseRecord reads the text of a record. `of` reports whether the record belongs to the bucket d, not to an
+// earlier one.
 func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDump, of bool, err error) {
 	if text, _, err = ofLayout(text); err != nil {
 		return record, false, err

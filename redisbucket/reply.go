@@ -108,14 +108,14 @@ func open(v any, invalid error) (*answer, error) {
 	}
 }
 
-// decodeGrant reads the reply of lease.lua or draw.lua to r. Numbers out of the bounds that r allows are
-// errors, so that a faulty server creates no tokens.
+// decodeGrant reads the reply of lease.lua or draw.lua to r. A number out of the bounds that r allows is an
+// error, so that a faulty server creates no tokens.
 func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	text, ok := v.(string)
 	switch {
 	case !ok:
 		if _, err = open(v, lease.ErrInvalidRequest); err == nil {
-			err = fmt.Errorf("%w: array is not a refusal", ErrReply)
+			err = fmt.Errorf("%w: array is no refusal, must be a string", ErrReply)
 		}
 		return g, err
 	case len(text) == drawReply:

@@ -217,11 +217,11 @@ func tag(key string) string {
 // bucketKey returns the Redis key of key's bucket. The prefix holds no brace, so '{' opens the tag.
 func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) + "}" }
 
-// recordKey returns the Redis key of a holder's record for a bucket. A record's key continues after the only
-// '}' of the bucket's key, so no record has the key of a bucket.
+// recordKey returns the Redis key of a holder's record for a bucket. A bucket's key ends with its first '}',
+// and a record's key continues there, so no record has the key of a bucket.
 func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holder }
 
-// leaseKeys returns the keys for lease.lua, as parts of one string that needs one allocation.
+// leaseKeys returns the keys for lease.lua. Both are parts of one string, which saves an allocation.
 func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
 	record = s.prefix + "{" + tag(key) + "}:" + holder
 	return record[:len(record)-len(holder)-1], record
@@ -356,7 +356,7 @@ func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bu
 			}
 		}
 	}
-	// The scripts have written nothing. A server that refuses writes refuses SETXX; any other finds no key.
+	// A server that refuses writes refuses SETXX. Another server finds no key, and writes nothing either.
 	if err := rdb.SetXX(ctx, recordKey(bucket, ""), "", time.Millisecond).Err(); !errors.Is(err, redis.Nil) {
 		return err
 	}

@@ -260,8 +260,8 @@ type use struct {
 	counts           [3]int64   // spent, denied, calls
 	rates            [3]float64 // per second
 	isNew            bool
-	pass             int // number of the pass with the last reading
-	summed           int // number of the pass that counted holders and waiting
+	pass             int // the pass of the last reading
+	summed           int // the pass that counted holders and waiting
 	holders, waiting int64
 }
 

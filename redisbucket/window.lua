@@ -107,7 +107,7 @@ local function rulesOf(kinds)
   end
 
   -- late applies one late entry of the request to window l (step 6), if the window still counts the entry's
-  -- time. late returns whether it credited a refund. Only a known call reports unused tokens and refunds.
+  -- time, and returns whether it credited a refund. Unused tokens and refunds count only in a known call.
   function rules.late(l, kind, n, time, known, setAt, now, frozen, ledger)
     if kind > 1 then time = max(0, now - time) end
     if time > now or not l.past.covers(l, time) then return false end
