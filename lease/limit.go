@@ -66,7 +66,7 @@ var Blocked = Limit{Tokens: 1, Per: exact.MaxTime}
 
 // Unlimited is the limit that no load reaches, with the text "unlimited": a hundred thousand tokens per
 // microsecond. While Unlimited is in force, no request is denied because the store is away. Unlimited or
-// Blocked must be a key's only limit, and suspends the limits that it replaces, which refill as if unused.
+// Blocked must be a key's only limit. The limits that it replaces are suspended, and refill as if unused.
 var Unlimited = Limit{Tokens: 1e11, Per: time.Second, Burst: 1 << 38}
 
 // named lists the limits whose text is a name.
@@ -153,7 +153,7 @@ func (l Limit) scale(overcommit int64) (exact.Scale, error) {
 	return exact.NewScale(l.Tokens, l.Per, l.Capacity(), overcommit)
 }
 
-// held reports whether a bucket with the given overcommit can hold l, whose fields are valid, exactly.
+// held reports whether a bucket with the given overcommit can count the tokens of l exactly.
 func (l Limit) held(overcommit int64) bool {
 	_, err := l.scale(overcommit)
 	return err == nil

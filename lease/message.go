@@ -92,14 +92,14 @@ var (
 // builds a Request and never changes it: a retry carries the same content.
 type Request struct {
 	Holder string // the instance id
-	Seq    int64  // number of the call; a Seq closes all lower ones
+	Seq    int64  // number of the call; closes calls with a lower Seq
 	Config Config // the holder's proposal; the stored Config wins over an equal or lower Version
 
 	Remaining int64  // tokens still held when the request was built
 	Returned  int64  // tokens given back; no longer in the pool
 	Late      []Late // reports of tokens used or drawn earlier, at most LateMax of each kind, applied in this order
 	Want      int64
-	Need      int64 // a grant below Need is useless and becomes 0; at most Want
+	Need      int64 // least useful grant, at most Want; a smaller grant becomes 0
 	Waiting   int64 // part of Want for requests that already wait: admitted at the moment of the grant
 	Denied    int64 // tokens denied since the last report; informational
 	Weight    int64 // share of a contended rate, 1 or more
@@ -200,7 +200,7 @@ const LateMax = 16
 const (
 	LateUnused LateKind = iota // drawn for requests that were then not admitted
 	LateRefund                 // admitted but not used; credited when the bucket executes the call
-	LateDebt                   // admitted without tokens while the store was away; forgiven below level 0
+	LateDebt                   // admitted without tokens while the store was away; lowers no level below 0
 	LateCharge                 // used beyond the reservation; owed even if no level has the tokens
 	lateKinds
 )
@@ -215,11 +215,11 @@ type Status struct {
 	Levels       [LimitsMax]int64
 	Next         [LimitsMax]time.Duration
 	Ledger       int64 // tokens held by processes, by their last reports
-	ActiveWeight int64 // sum of the weights of holders that called within TTL; in a Grant with the caller's
+	ActiveWeight int64 // sum of the weights of holders that called within TTL, and of a Grant's holder
 	ServerTime   int64 // microseconds since 1970 on the server
 }
 
-// Grant is the bucket's answer to one Request. A holder decides only by the durations in a Grant.
+// Grant is the bucket's answer to one Request.
 type Grant struct {
 	Status
 	Seq     int64
@@ -256,7 +256,8 @@ type Op int
 const (
 	// OpInspect only reads, and creates nothing.
 	OpInspect Op = iota
-	// OpSet stores Config.Limits with the next odd revision. Holders use them from their next reply on.
+	// OpSet stores Config.Limits with the next odd revision. Holders use the new limits from their next reply
+	// on.
 	OpSet
 	// OpReset sets the level to that of a new bucket and keeps the configuration. Leased tokens stay leased.
 	OpReset

@@ -22,7 +22,7 @@ const (
 	overshootMost = 1_000_000
 )
 
-// Defaults of Policy and of the call timeout, with their reasons.
+// These are the defaults of Policy and of the call timeout.
 const (
 	// With defaultTarget a busy process makes ten lease calls per second, a small load for Redis, and a
 	// process that stops loses at most the tokens of a tenth of a second.
@@ -43,8 +43,8 @@ type Violation = violation.Violation
 var ErrInvalidPolicy = errors.New("lease: invalid policy")
 
 // ColdStart selects the answer before the first reply for a key. In an outage ColdStart applies only to a
-// Limiter that has had no reply for any key of the node; a Ping does not count as a reply. Any other Limiter
-// answers by Policy.Fallback.
+// Limiter that has had no reply for any key of the node, and Policy.Fallback to other Limiters. A Ping does
+// not count as a reply.
 type ColdStart int
 
 const (
@@ -55,8 +55,8 @@ const (
 )
 
 // Fallback selects the answer while the store is away and the holding is spent or void. A node of the store
-// is away once a call to it has failed or has taken longer than 15/16 of CallTimeout, until it answers a call
-// sent at that time or later.
+// is away when a call fails or takes longer than 15/16 of CallTimeout, until the node answers a call sent at
+// that time or later.
 type Fallback int
 
 const (
@@ -71,7 +71,7 @@ const (
 	FallbackAllowAll
 )
 
-// Source names the knowledge by which a request was decided.
+// Source names the side that decided a request.
 type Source int
 
 const (
@@ -131,8 +131,8 @@ type Policy struct {
 	// than the burst less the headroom exceeds the burst.
 	Headroom float64 `json:",omitzero"`
 	// MaxOvershoot bounds the tokens that one request may be charged beyond its reservation, in bursts of the
-	// key's smallest limit, so that a wrong number does not deny a key for years; 0 means 10, the largest
-	// value is a million.
+	// key's smallest limit; 0 means 10, the most is a million. So a wrong number does not deny a key for
+	// years.
 	MaxOvershoot int64 `json:",omitzero"`
 	// Shadow draws as usual but admits every request, and counts the tokens that would have been denied, to
 	// show the effect of limits in advance. Tokens that only Shadow admits are no debt.
@@ -186,9 +186,9 @@ func (p Policy) target() time.Duration {
 const windowTarget = 40 * time.Millisecond
 
 // TargetFor returns the lease duration for limits: Target, but at most Burst/(4*Rate) of the tightest limit,
-// so that one process at the full rate takes a quarter of the burst, and at least 1 ms. An explicit Target
-// may reach (Burst+Overcommit)/(4*Rate). The default for a sliding window is a 25th of the window, at most 40
-// ms, but at least a 100th of the window.
+// so that one process at the full rate takes a quarter of the burst. An explicit Target may reach
+// (Burst+Overcommit)/(4*Rate). The default for a sliding window is a 25th of the window, at most 40 ms, but
+// at least a 100th of the window. Every duration is at least 1 ms.
 func (p Policy) TargetFor(limits []Limit) time.Duration {
 	t := p.target()
 	for _, l := range limits {

@@ -54,7 +54,7 @@ type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
-// Router is an optional interface of a Store that knows a key's node before the call, and the nodes' names.
+// Router is an optional interface of a Store that knows a key's node before the call.
 type Router interface {
 	// NodeOf returns the Call.Node that a call for key would get now, or -1 if unknown, without I/O.
 	// Goroutines may call NodeOf at the same time.
@@ -79,8 +79,7 @@ type Call struct {
 	Request Request
 	Grant   Grant
 	Err     error
-	// Node is set by the Store: the number of the node that served the call, from 0. Each node has its own
-	// latency.
+	// Node is set by the Store: the number, from 0, of the node that served the call.
 	Node int
 	// Before is set by the Store: the part of the time from Exchange to done that was no round trip, such as
 	// opening a connection or sending a script. Before does not count as latency.
@@ -92,7 +91,7 @@ type Call struct {
 	sent   atomic.Int64 // a time.Duration
 }
 
-// Awaited is an optional interface of a Call's Owner. A Store finds a call's waiting requests by Awaited.
+// Awaited is an optional interface of a Call's Owner, by which a Store finds the waiting requests.
 type Awaited interface {
 	// Waiting returns the contexts of the requests that wait for the call's key now, in order of arrival, at
 	// most `most` of them.

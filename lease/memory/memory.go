@@ -59,8 +59,7 @@ func (m *Store) Configure(_ context.Context, key string, op lease.Op, c lease.Co
 	return st, err
 }
 
-// with calls do with the live bucket of key, or with a new one that do may create. now is the server time:
-// microseconds from the origin of the clock.
+// with calls do with the live bucket of key, or with a zero Bucket. now is the server time in microseconds.
 func (m *Store) with(key string, do func(b *protocol.Bucket, now int64)) {
 	if len(key) > lease.KeyMax {
 		key = lease.ShortKey(key)
