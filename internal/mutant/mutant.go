@@ -138,7 +138,7 @@ func parse(text string) (file *ast.File, between func(from, to token.Pos) string
 	return file, func(from, to token.Pos) string { return text[from-file.FileStart : to-file.FileStart] }, err
 }
 
-// addCases adds the function bodies that mutation i changes. The mutation turns the file source into text.
+// addCases adds the function bodies in which the file text, mutated by mutation i, differs from source.
 func addCases(cases map[int]string, i int, source, text string) error {
 	old, oldText, err := parse(source)
 	if err != nil {

@@ -117,7 +117,8 @@ type passed struct {
 	at   time.Time
 }
 
-// serve passes on one connection. Replies come in the order of requests, so a queue matches them.
+// serve passes on one connection. Replies come in the order of requests, so a queue matches replies to
+// requests.
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.to)
@@ -165,7 +166,6 @@ func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 	}
 }
 
-// replies passes back the server's replies.
 func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 	for r := bufio.NewReader(server); ; {
 		value, err := proto.Read(r)
@@ -174,8 +174,8 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 		}
 		reply := []byte(value)
 		var q passed
-		if reply[0] != '>' { // a push belongs to no request
-			q = <-asked // zero if a server refuses a client before its first request
+		if reply[0] != '>' { // a push of RESP3 answers no request
+			q = <-asked // q is zero if a server refuses a client before its first request
 		}
 		if q.fate.LoseReply || !p.wait(q.fate.Hold, q.at.Add(max(q.fate.Delay, q.fate.Far))) {
 			return

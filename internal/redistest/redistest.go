@@ -152,7 +152,7 @@ func (s *Server) Ask(words ...string) string {
 	return reply
 }
 
-// Do sends a command, as Ask does, and ends the test unless it succeeds.
+// Do sends a command by Ask, and ends the test if the reply is an error.
 func (s *Server) Do(t testing.TB, words ...string) string {
 	t.Helper()
 	reply := s.Ask(words...)
@@ -169,8 +169,8 @@ func (s *Server) Kill() {
 }
 
 // freePort picks an even port and listens on the odd port above, so that no other test takes the even port
-// while its server is down. All ports, and the ports of cluster buses 10000 above, are below the range that
-// systems use for connections.
+// while its server is down. All ports, and the ports of cluster buses 10000 above, are below the range of
+// outgoing connections.
 func freePort(t testing.TB) (port int, guard net.Listener) {
 	t.Helper()
 	for range 1000 {

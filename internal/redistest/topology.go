@@ -41,7 +41,7 @@ func StartCluster(t testing.TB, masters int, replicas bool, args ...string) *Clu
 	for _, s := range all {
 		looks := 0
 		testkit.Eventually(t, "the cluster is up", func() bool {
-			if looks++; looks%200 == 1 { // more than once: a busy machine may give up a handshake
+			if looks++; looks%200 == 1 { // repeated, because a busy server may give up a handshake
 				for _, other := range all[1:] {
 					other.Ask("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(all[0].Port))
 				}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Ratio measures f and a reference alternately, and reports the nanoseconds of each and their ratio. Each
-// runs a loop of n direct calls, because a call through a func value would add its own time.
+// Ratio measures f and reference alternately, and reports the nanoseconds of each and their ratio. Both
+// functions run a loop of n direct calls, because a call through a func value would add its own time.
 func Ratio(b *testing.B, f, reference func(n int)) {
 	b.ReportAllocs()
 	const turns = 16

@@ -41,8 +41,7 @@ func (v *Violation) Error() string {
 	return text
 }
 
-// Text returns the value, or the length of a slice, and Want. A report about a file has a position for the
-// path.
+// Text returns Error without the sentinel and the path; a report about a file shows a position instead.
 func Text(v *Violation) string {
 	if v.Value == nil {
 		return v.Want

@@ -105,8 +105,8 @@ func (f *Format) Paths(path string, t reflect.Type) (paths []string) {
 	return paths
 }
 
-// SetScalar parses text into v. plain reports whether text has no quotes, as numbers and truth values must.
-// An error names want or, if want is empty, the Want of v's type.
+// SetScalar parses text into v. plain reports whether text is unquoted, as numbers and truth values must be.
+// An error names `want` or, if want is empty, the Want of v's type.
 func (f *Format) SetScalar(v reflect.Value, text string, plain bool, want string) (err error) {
 	if list, ok := f.Words[v.Type()]; ok {
 		i := slices.Index(list, text)

@@ -91,8 +91,8 @@ func (r *Reader) skip(path string) {
 // Complete reports whether the Reader could read all values so far.
 func (r *Reader) Complete() bool { return len(r.unread) == 0 }
 
-// Unread reports whether the value at path, or a value within it, could not be read. Such a value is zero,
-// and validating it would report a false mistake.
+// Unread reports whether the value at path, or a value within it, could not be read. An unread value is zero,
+// and its validation would report a false mistake.
 func (r *Reader) Unread(path string) bool {
 	for at := path; ; at = parent(at) {
 		if r.unread[at] {
@@ -176,7 +176,7 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 }
 
 // readableUntil returns the place of the first byte that YAML does not accept as text, or the end. The YAML
-// package does not report that place.
+// package reports no place for such a byte.
 func readableUntil(text []byte) (at Place, all bool) {
 	at = start
 	for len(text) > 0 {
