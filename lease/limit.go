@@ -69,7 +69,6 @@ var Blocked = Limit{Tokens: 1, Per: exact.MaxTime}
 // Blocked must be a key's only limit. The limits that it replaces are suspended, and refill as if unused.
 var Unlimited = Limit{Tokens: 1e11, Per: time.Second, Burst: 1 << 38}
 
-// named lists the limits whose text is a name.
 var named = []struct {
 	name  string
 	limit *Limit
@@ -105,7 +104,6 @@ func (l Limit) TimeToFull() time.Duration {
 // level of the bucket is an exact number.
 func (l Limit) Validate() error { return l.validateWith(0) }
 
-// validateWith is Validate for a bucket with the given overcommit.
 func (l Limit) validateWith(overcommit int64) error {
 	v := violation.List{Kind: ErrInvalidLimit}
 	if l.Tokens < 1 {
@@ -148,7 +146,6 @@ func (l Limit) validateWith(overcommit int64) error {
 	return v.Err()
 }
 
-// scale returns the scale of a token bucket with the given overcommit, or an error if no scale is exact.
 func (l Limit) scale(overcommit int64) (exact.Scale, error) {
 	return exact.NewScale(l.Tokens, l.Per, l.Capacity(), overcommit)
 }

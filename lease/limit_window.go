@@ -103,11 +103,9 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// errFixedLength rejects periods of varying length.
 var errFixedLength = errors.New("a period has a fixed length, such as 24h or 30d: months, years " +
 	"and daylight saving are not supported")
 
-// parseWindow reads the words of "N in W", "N each PERIOD" or "N each PERIOD from OFFSET".
 func parseWindow(fields []string) (l Limit, err error) {
 	if l.Tokens, err = parseCount("tokens", fields[0]); err != nil {
 		return Limit{}, err

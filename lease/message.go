@@ -120,7 +120,8 @@ type Request struct {
 	HeardExpiry time.Duration
 }
 
-// Validate rejects a request that could create tokens or break the arithmetic. Scripts check the same.
+// Validate rejects a request that could create tokens or break the arithmetic. The scripts check requests
+// too.
 func (r *Request) Validate() error {
 	if r.Holder == "" {
 		return violation.New(ErrInvalidRequest, "Holder", "", "must not be empty")

@@ -22,7 +22,6 @@ const (
 	overshootMost = 1_000_000
 )
 
-// These are the defaults of Policy and of the call timeout.
 const (
 	// With defaultTarget a busy process makes ten lease calls per second, a small load for Redis, and a
 	// process that stops loses at most the tokens of a tenth of a second.
@@ -99,14 +98,13 @@ type Policy struct {
 	// 2*CallTimeout (a renewal and its retry).
 	TTL time.Duration
 	// MinBatch is the least number of tokens that a call asks for ahead of demand; 0 means 1. With a MinBatch
-	// above 1, rarely used keys lease tokens too, which other processes then cannot use.
+	// above 1, rarely used keys lease tokens too, which no other process can use meanwhile.
 	MinBatch int64
 	// Overcommit is E: the extra tokens by which level and leases together may exceed Burst; 0 keeps the
 	// bound of one central bucket. If the burst is small compared with the tokens that all processes hold, an
-	// overcommit as large as the burst reduces false rejects; a larger one has no further effect. With a
-	// longer Target an overcommit saves lease calls.
+	// overcommit as large as the burst reduces false rejects; a larger one has no further effect.
 	Overcommit int64
-	// Weight is this process's share under contention, relative to other weights. A Weight of 0 means 1.
+	// Weight is this process's share under contention, relative to other weights; 0 means 1.
 	Weight int64
 	// CallsPerSecond is the number of lease calls per second that all processes together should make for a
 	// key. If a fleet would make more calls with its Target, its leases last longer: for n processes at most
@@ -115,10 +113,9 @@ type Policy struct {
 	// one Redis can answer. If Target is 0 too and no limit is a window, fleets of more than nine processes
 	// make fewer calls, as far as that costs no accuracy.
 	CallsPerSecond int64 `json:",omitzero"`
-	// ColdStart is the answer before the first reply for a key and, while the key's node is away, before any
-	// reply of the node. The zero value is ColdStartDeny.
+	// ColdStart is the answer before the first reply for a key; 0 means ColdStartDeny.
 	ColdStart ColdStart
-	// Fallback is the answer while the store is away. The zero value is FallbackLocalShare.
+	// Fallback is the answer while the store is away; 0 means FallbackLocalShare.
 	Fallback Fallback
 	// StartEmpty makes a new bucket start empty and live for 30 days. A lost bucket then admits no second
 	// burst, only the tokens that were leased.
@@ -127,8 +124,8 @@ type Policy struct {
 	// stopped past its lease's deadline spends none of that lease.
 	StrictExpiry bool
 	// Headroom is the part of every burst, 0 to below 1, that this process leaves in the bucket, so that
-	// other processes still get tokens when the level is low. Headroom only lowers grants. A request for more
-	// than the burst less the headroom exceeds the burst.
+	// other processes still get tokens when the level is low. Headroom only lowers grants. The largest
+	// possible request is the burst less the headroom.
 	Headroom float64 `json:",omitzero"`
 	// MaxOvershoot bounds the tokens that one request may be charged beyond its reservation, in bursts of the
 	// key's smallest limit; 0 means 10, the most is a million. So a wrong number does not deny a key for
@@ -185,10 +182,8 @@ func (p Policy) target() time.Duration {
 // windowTarget is the shortest default Target of a sliding window that is at least a second long.
 const windowTarget = 40 * time.Millisecond
 
-// TargetFor returns the lease duration for limits: Target, but at most Burst/(4*Rate) of the tightest limit,
-// so that one process at the full rate takes a quarter of the burst. An explicit Target may reach
-// (Burst+Overcommit)/(4*Rate). The default for a sliding window is a 25th of the window, at most 40 ms, but
-// at least a 100th of the window. Every duration is at least 1 ms.
+// TargetFor returns the Target for limits, reduced as the comment of Target says, and at least 1 ms. The
+// default for a sliding window is a 25th of the window, at most 40 ms, but at least a 100th of the window.
 func (p Policy) TargetFor(limits []Limit) time.Duration {
 	t := p.target()
 	for _, l := range limits {

@@ -105,7 +105,7 @@ func (c *Call) SetUnsent(why error) { c.unsent.Store(&why) }
 // A Store that does not call SetSent sends all calls at once.
 func (c *Call) SetSent(after time.Duration) {
 	c.sent.Store(int64(after))
-	c.unsent.Store(nil) // last: a reader that sees the call as sent also sees its time
+	c.unsent.Store(nil) // stored last: a reader that sees the call as sent sees its time too
 }
 
 // SentAfter returns the time from the start of Exchange to the sending of the call, when the time limit for

@@ -43,7 +43,7 @@ local used = past or ledger > 0 or active > 0 or moved ~= now or contended > 0 o
 local dated = setAt ~= epoch - 1
 local form, first = c.n - 1 + (dated and 4 or 0) + (used and 8 or 0) + (past and 16 or 0), c[1]
 form = 121 + 256 * (layout + 8 * form) -- the first two bytes of the text
-local ending = c.windows and c.text .. c.windows.text(c) or c.text -- the end of the text
+local ending = c.windows and c.text .. c.windows.text(c) or c.text
 if past then
   for k = c.n, 1, -1 do ending = encode('<d', min(c[k].level, 0)) .. ending end
   ending = encode('<I7I7I7I7I4I7I7', birth, clock, frozen, stood, proposed, proposedAt, updated) .. ending

@@ -4,8 +4,8 @@
 -- draw.lua serves a request of 78 bytes for a bucket of one limit in the shortest form. The request must
 -- propose the stored configuration and the T in force, and must not prove a loss. The bucket must have all
 -- wanted tokens and at least the set point (7.1), so that the fair share stays the whole rate. lease.lua
--- would answer the same, and executes all other calls. lease.lua also checks an epoch below 2^32, which a
--- server with a 32-bit struct may have cut.
+-- would answer the same, and executes all other calls, such as those with an epoch below 2^32, which a server
+-- may have cut to 32 bits.
 --
 -- The reply is a string of integers without a sign. The number after a name is the size of the field in bytes:
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7

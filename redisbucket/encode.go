@@ -167,6 +167,6 @@ func tokensOf(unit, step, code, per int64) int64 {
 const (
 	// wholeMax bounds the numbers of a reply: doubles are exact up to 2^53.
 	wholeMax = 1 << 53
-	// ttlMax is the longest T. leaseMax has room for the slice of the ring by which a lease may last longer.
+	// ttlMax is the longest T. leaseMax is above the longest lease, which is T and one slice of the ring.
 	ttlMax, leaseMax = exact.MaxTTL, 2 * exact.MaxTTL
 )

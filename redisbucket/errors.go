@@ -52,7 +52,6 @@ var wordings = []struct {
 	{"ERR unknown command", errForbidden},
 }
 
-// classify returns the class of err, which is not nil.
 func classify(err error) error {
 	var op *net.OpError
 	var certificate *tls.CertificateVerificationError

@@ -112,7 +112,7 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 	for _, c := range g.calls {
 		c.Node = g.node.number
 	}
-	watching := g.calls // calls to report dials to; a call that is sent again keeps its error
+	watching := g.calls // calls that get reports of dials; a call that is sent again keeps its error
 	for {
 		now, begun := g, time.Now()
 		cmds, before, err := s.run(ctx, s.rdb, g.node, watching, g.before, g.invocations(),
@@ -180,7 +180,6 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 // probability of 0.1 %.
 const foundEnough = drawsMost - 1
 
-// findTime bounds the time that Exchange spends in find.
 const findTime = time.Second
 
 // together reports whether draws of several keys may share a command.
@@ -307,7 +306,6 @@ func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err e
 // drawsMost bounds the draws of one command, and so the time for which a command blocks the server.
 const drawsMost = 64
 
-// drawsOf returns the part that takes one more draw of the given configuration.
 func (g *group) drawsOf(s *Store, config []byte, now string) *part {
 	for _, p := range slices.Backward(g.parts) {
 		if p.config != nil && len(p.calls) < drawsMost && bytes.Equal(p.config, config) {
@@ -351,7 +349,7 @@ func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
 	}
 	replies, ok := v.([]any)
 	if !ok || len(replies) != len(p.calls) {
-		return nil, fmt.Errorf("%w: %T for %d draws", ErrReply, v, len(p.calls))
+		return nil, fmt.Errorf("%w: %T, must be an array of %d replies", ErrReply, v, len(p.calls))
 	}
 	if replies[k] == nil {
 		return nil, errApart

@@ -1,6 +1,6 @@
 -- open.lua begins every call: it reads the request and the bucket, executes steps 1 to 3 of docs/protocol.md
 -- section 4, and writes nothing. open.lua ends the call with {'invalid', why}, {'damaged', key, why} or
--- {'newer', key, layout}, or sets local variables. The variables are the fields of the bucket's text and:
+-- {'newer', key, layout}, or sets local variables for the fields of the bucket's text and for these values:
 --   exists           whether the bucket is there
 --   c                its configuration; its limits c[1] to c[c.n] hold the levels
 --   mine             the configuration that the caller proposes

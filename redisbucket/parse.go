@@ -52,7 +52,6 @@ type reader struct {
 	err  error
 }
 
-// whole reads a number that appendWhole wrote.
 func (r *reader) whole(size int) (v int64) {
 	for i := size - 1; i >= 0; i-- {
 		v = v<<8 | int64(r.left[i])
@@ -79,7 +78,6 @@ func (r *reader) number(size int, least, most int64) int64 {
 	return n
 }
 
-// time reads a time in microseconds, which must be at most `most`.
 func (r *reader) time(most int64) int64 { return r.number(7, 0, most) }
 
 func (r *reader) ttl() int64 { return r.number(4, 2, ttlMax.Microseconds()) }
@@ -100,7 +98,6 @@ func bucketSize(form byte) int {
 	return n
 }
 
-// parseBucket reads the text of a bucket.
 func parseBucket(text string) (d protocol.BucketDump, err error) {
 	text, form, err := ofLayout(text)
 	if err != nil {

@@ -212,7 +212,6 @@ func (p *pipeline) before() time.Duration {
 	return 0
 }
 
-// errConnecting reports that a call waits for its connection to be opened.
 var errConnecting = errors.New("connection is still being opened")
 
 // dialing records that a connection is being opened, which p may need.
@@ -242,7 +241,6 @@ func (p *pipeline) tell(why error) {
 	}
 }
 
-// tellSent stores in p's calls the time at which they were last sent.
 func (p *pipeline) tellSent() {
 	for _, c := range p.calls {
 		c.SetSent(p.earlier + time.Duration(p.written.Load()))

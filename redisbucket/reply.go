@@ -42,7 +42,6 @@ func next[T any](a *answer, name string) (item T) {
 
 func (a *answer) text(name string) string { return next[string](a, name) }
 
-// number returns the next item, which must be a whole number from least to most.
 func (a *answer) number(name string, least, most int64) int64 {
 	n := next[int64](a, name)
 	if n < least || n > most {
@@ -53,7 +52,6 @@ func (a *answer) number(name string, least, most int64) int64 {
 
 func (a *answer) flag(name string) bool { return a.number(name, 0, 1) == 1 }
 
-// config reads the configuration in force.
 func (a *answer) config() lease.Config {
 	ttl := time.Duration(a.number("ttl", 1, ttlMax.Microseconds())) * time.Microsecond
 	text := a.text("configuration")
@@ -121,7 +119,7 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	case len(text) == drawReply:
 		return decodeDraw(text, r)
 	case len(text) < grantSize+levelReply:
-		return g, fmt.Errorf("%w: string of %d bytes", ErrReply, len(text))
+		return g, fmt.Errorf("%w: string of %d bytes, must be at least %d", ErrReply, len(text), grantSize+levelReply)
 	}
 	in := reader{left: text}
 	duration := func(least, most int64) time.Duration {

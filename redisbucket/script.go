@@ -142,7 +142,6 @@ func invoke(
 	return cmds
 }
 
-// send executes cmds in one round trip. Each command gets its own error.
 func send(ctx context.Context, rdb redis.UniversalClient, cmds []command) {
 	if len(cmds) == 1 {
 		_ = rdb.Process(ctx, cmds[0])

@@ -138,8 +138,7 @@ func (s *Store) NodeOf(key string) int {
 		return 0
 	}
 	if s.slotsKnown.Load() {
-		// A cluster client that knows the slots answers without I/O.
-		if master, err := cluster.MasterForKey(context.Background(), s.bucketKey(key)); err == nil {
+		if master, err := cluster.MasterForKey(context.Background(), s.bucketKey(key)); err == nil { // without I/O
 			return s.nodeOf(master).number
 		}
 	}
@@ -214,7 +213,6 @@ func tag(key string) string {
 	return keyhash.Of(key)
 }
 
-// bucketKey returns the Redis key of key's bucket. The prefix holds no brace, so '{' opens the tag.
 func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) + "}" }
 
 // recordKey returns the Redis key of a holder's record for a bucket. A bucket's key ends with its first '}',
@@ -356,7 +354,7 @@ func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bu
 			}
 		}
 	}
-	// A server that refuses writes refuses SETXX. Another server finds no key, and writes nothing either.
+	// SETXX of a missing key writes nothing, but fails on a server that refuses writes.
 	if err := rdb.SetXX(ctx, recordKey(bucket, ""), "", time.Millisecond).Err(); !errors.Is(err, redis.Nil) {
 		return err
 	}

@@ -118,7 +118,6 @@ func damaged(name string, err error) error {
 	return err
 }
 
-// viewOf returns the View of d at the server's time clock, in microseconds.
 func viewOf(d protocol.BucketDump, clock int64) View {
 	called := d.Clock
 	d, st := d.At(clock)
@@ -315,7 +314,6 @@ func (k *use) count(r reading) {
 	k.at, k.epoch, k.counts = r.at, r.epoch, counts
 }
 
-// top returns the n keys with the highest values of the figure that `by` names.
 func (u *uses) top(by Order, n int) []KeyUse {
 	all := make([]KeyUse, 0, len(u.keys))
 	for key, k := range u.keys {
@@ -370,7 +368,6 @@ type reading struct {
 	err error // set if this version cannot read the value
 }
 
-// walk reads the counters of all buckets by SCAN, GETRANGE and TIME.
 type walk struct {
 	*Store
 	of        string // prefix of the keys
@@ -424,7 +421,6 @@ func (w walk) node(ctx context.Context, rdb redis.UniversalClient) error {
 	}
 }
 
-// sleep waits for d, or returns an error when ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -436,7 +432,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// read reads the values of names. clock is the server's time.
 func (w walk) read(ctx context.Context, rdb redis.UniversalClient, names []string, clock int64) error {
 	type one struct {
 		reading

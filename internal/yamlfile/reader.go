@@ -176,7 +176,7 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 }
 
 // readableUntil returns the place of the first byte that YAML does not accept as text, or the end. The YAML
-// package reports no place for such a byte.
+// package reports no place for a byte that is not text.
 func readableUntil(text []byte) (at Place, all bool) {
 	at = start
 	for len(text) > 0 {
