@@ -116,7 +116,7 @@ type Request struct {
 	LeaseMax time.Duration // Grant.LeaseMax, or Grant.Frozen if that is longer
 	HeardAt  int64         // Grant.ServerTime
 	HeardAge time.Duration // largest possible age of the last reply, by the holder's clock
-	// HeardExpiry is Grant.Expiry: a bucket that is missing later has expired and is not lost.
+	// HeardExpiry is Grant.Expiry: a bucket that is missing after that time has expired and is not lost.
 	HeardExpiry time.Duration
 }
 

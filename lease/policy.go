@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// leaseMaxMost is above any valid Grant.LeaseMax, which is at most exact.MaxTTL and one slice of the
-	// ring. A buggy caller cannot freeze its bucket for longer.
+	// leaseMaxMost bounds the freeze that a buggy caller can cause. leaseMaxMost is above any valid
+	// Grant.LeaseMax, which is at most exact.MaxTTL and one slice of the ring.
 	leaseMaxMost = 2 * exact.MaxTTL
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20
@@ -117,8 +117,8 @@ type Policy struct {
 	ColdStart ColdStart
 	// Fallback is the answer while the store is away; 0 means FallbackLocalShare.
 	Fallback Fallback
-	// StartEmpty makes a new bucket start empty and live for 30 days. A lost bucket then admits no second
-	// burst, only the tokens that were leased.
+	// StartEmpty makes a new bucket start empty and live for 30 days. The loss of a bucket then admits no
+	// second burst, only the tokens that were leased.
 	StartEmpty bool
 	// StrictExpiry reads the monotonic clock on every take, which costs 40 ns, so that a process that was
 	// stopped past its lease's deadline spends none of that lease.
@@ -128,8 +128,8 @@ type Policy struct {
 	// possible request is the burst less the headroom.
 	Headroom float64 `json:",omitzero"`
 	// MaxOvershoot bounds the tokens that one request may be charged beyond its reservation, in bursts of the
-	// key's smallest limit; 0 means 10, the most is a million. So a wrong number does not deny a key for
-	// years.
+	// key's smallest limit, so that a wrong number does not deny a key for years. 0 means 10, and the largest
+	// MaxOvershoot is a million.
 	MaxOvershoot int64 `json:",omitzero"`
 	// Shadow draws as usual but admits every request, and counts the tokens that would have been denied, to
 	// show the effect of limits in advance. Tokens that only Shadow admits are no debt.
@@ -192,7 +192,7 @@ func (p Policy) TargetFor(limits []Limit) time.Duration {
 			continue
 		}
 		room := l.Capacity()
-		if p.Target != 0 {
+		if p.Target != 0 { // longer default leases would cost more false rejects than the overcommit saves
 			room += p.Overcommit
 		}
 		t = min(t, time.Duration(float64(room)/(4*l.Rate())*float64(time.Second)))

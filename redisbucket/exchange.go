@@ -254,7 +254,7 @@ type group struct {
 type part struct {
 	*invocation
 	calls  []*lease.Call
-	config []byte // the configuration, if the script is draws.lua
+	config []byte // the draws' configuration, if the script is draws.lua
 }
 
 func newGroup(n *node, room int) *group {

@@ -265,7 +265,7 @@ func (a *payload) MarshalBinary() ([]byte, error) {
 	}
 	a.p.written.Store(int64(time.Since(a.p.begun)))
 	switch n := a.p.writes.Add(1); {
-	case n == 1 && a.p.connecting.Load(), n == a.p.all+1: // the second case: a script is sent with its source
+	case n == 1 && a.p.connecting.Load(), n == a.p.all+1: // n == all+1: a script is sent with its source
 		a.p.tellSent()
 	}
 	return a.data, nil

@@ -54,7 +54,8 @@ func scriptOf(source string) *script {
 	return &script{source: source, sha: sha, shaWord: sha}
 }
 
-// allScripts returns the scripts by name. A process joins them once, because that takes longer than a call.
+// allScripts returns the scripts by name. A process joins the files once, because joining takes longer than a
+// call.
 var allScripts = sync.OnceValue(func() map[string]*script {
 	return map[string]*script{
 		"lease": newScript("lease"), "draws": newScript("draws"), "configure": newScript("configure"),

@@ -41,7 +41,7 @@ func (v *Violation) Error() string {
 	return text
 }
 
-// Text returns Error without the sentinel and the path; a report about a file shows a position instead.
+// Text returns the value and Want, for a report that shows a position in place of the path.
 func Text(v *Violation) string {
 	if v.Value == nil {
 		return v.Want

@@ -14,8 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// store answers like a new bucket, with the first answer of a real one, so that the bucket's code is not
-// counted.
+// store repeats the first answer of a real bucket, so that the coverage leaves out the code of the bucket.
 type store struct {
 	lease.Store
 	first lease.Grant
@@ -39,7 +38,7 @@ func main() {
 		log.Fatal(err)
 	}
 	ok := l.Allow("the first key, by which the node is met")
-	time.Sleep(100 * time.Millisecond) // the scheduler, which the first key woke, waits again
+	time.Sleep(100 * time.Millisecond) // until the scheduler is idle again
 	if err := coverage.ClearCounters(); err != nil {
 		log.Fatal(err)
 	}
