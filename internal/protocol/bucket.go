@@ -9,56 +9,56 @@ import (
 )
 
 // Bucket is the reference implementation of the central bucket of one key: docs/protocol.md sections 3, 4 and
-// 6. Tests compare the Lua scripts of redisbucket with Bucket to the last bit. The zero value is a bucket
-// that does not exist. A Bucket that goroutines share needs a lock. The times in arguments are server time,
-// in microseconds since 1970; those in fields, except clock, are running time.
+// 6. Tests compare the Lua scripts of redisbucket with Bucket bit by bit. The zero Bucket has not been
+// created. A Bucket has no lock. Methods take the server's time in microseconds since 1970; fields other than
+// clock hold the running time.
 type Bucket struct {
 	exists   bool
-	config   lease.Config // the limits are those beneath the switch
+	config   lease.Config // while a switch is in force, Limits are those that it suspends
 	switched Switch
 	limits   []tally // one tally per limit of config
 	records  map[string]*record
 	sweepAt  int // number of records above which newRecord removes dead ones
 
-	moment // state at the last call; at updates the ledger in it
+	moment // state at the last settle; method at updates the ledger
 
 	created int64
 	epoch   int64 // number of this incarnation of the bucket
-	counter int64 // calls executed
+	counter int64 // number of calls answered
 	spent   int64 // tokens reported as admitted
-	denied  int64 // tokens reported as denied; see count
-	keep    int64 // until when the bucket must be remembered; never moves earlier
+	denied  int64 // tokens reported as denied
+	keep    int64 // the store must remember the bucket until then
 
 	stoodAt int64 // when a caller last proposed the configuration in force
 
-	ttl        int64 // T in force, microseconds: config.TTL
+	ttl        int64 // T in force: config.TTL in microseconds
 	proposed   int64 // the longest T proposed since proposedAt
 	proposedAt int64
 
 	ring ring
 	fair fair
 
-	executed int64                  // see Executed
-	refunded [lease.LimitsMax]int64 // units by which the last call's refund raised each level: for audits
+	executed int64
+	refunded [lease.LimitsMax]int64 // units by which the last call's refunds raised each level
 }
 
-// RecordDump is the state of one holder, after its last executed call.
+// RecordDump is the bucket's record of one holder, as of its last executed call.
 type RecordDump struct {
-	Seq, Ends, Held, Weight int64 // Ends is the end of the ring's slice with the holder's entry
-	Waiting                 int64 // tokens for which requests still waited; informational
-	Granted                 int64 // the stored grant, which answers a retry
-	Since                   int64 // counter of the last void call: a holder is known only if it has heard of that call
+	Seq, Ends, Held, Weight int64 // Ends is the end of the ring slice with the holder's entry
+	Waiting                 int64 // tokens that waiting requests still lacked; no decision reads Waiting
+	Granted                 int64 // tokens granted; a retry gets the same grant
+	Since                   int64 // counter of the last void call, whose reply a known holder has heard
 	Void                    bool
 	Debit
 }
 
-// record holds the state of one holder. A record whose slice has left the ring counts as absent.
+// record holds the state of one holder. A record whose slice has left the ring counts as absent (3.6).
 type record struct {
 	RecordDump
 	epoch int64
 }
 
-// Call executes one lease call at the server time clock, and writes the reply to g. An error that wraps
+// Call executes the lease call r at the server's time clock and writes the reply to g. A call that fails with
 // ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the bucket unchanged.
 func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	if err := r.Validate(); err != nil {
@@ -74,8 +74,8 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 		saved = b.copied()
 	}
 	was := b.now
-	b.settle(clock)         // steps 1 to 3 of a call
-	b.follow(clock, was, r) // step 2 handles lost state and a changed configuration
+	b.settle(clock)         // steps 1 to 3
+	b.follow(clock, was, r) // lost state and a changed configuration
 	b.counter++
 	if r.Draw && b.drawAtRest(r, g) {
 		return nil
@@ -137,11 +137,10 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	return nil
 }
 
-// countMax is the value at which the counters spent and denied wrap.
 const countMax = 1 << 48
 
-// count adds the figures of r to the counters spent and denied, which no decision reads. rec is the record
-// before the call. Debt and charge that are reported again after a lost reply are counted again.
+// count adds the tokens that r reports to the counters spent and denied, which no decision reads. rec is the
+// record before the call. A debt or charge that the holder reports again is counted again.
 func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) {
 	used := waited
 	if known {
@@ -156,7 +155,7 @@ func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) 
 	b.denied = (b.denied + r.Denied) % countMax
 }
 
-// locate returns the present place of rec's entry in the ring; live reports whether rec counts (3.6).
+// locate returns the place of rec's entry in the ring. live reports whether rec counts (3.6).
 func (b *Bucket) locate(rec *record) (at place, live bool) {
 	if rec == nil || rec.epoch != b.epoch {
 		return 0, false
@@ -164,15 +163,15 @@ func (b *Bucket) locate(rec *record) (at place, live bool) {
 	return b.ring.locate(rec.Ends)
 }
 
-// knows reports whether a live record covers the report in r (step 5). A holder that has not heard of its
-// void call is not known: the bucket may have credited the same tokens before.
+// knows reports whether the bucket trusts the report in r (step 5); rec must be live. A holder that missed
+// the reply to its void call may report tokens that the bucket has credited before.
 func (b *Bucket) knows(rec *record, r *lease.Request) bool {
 	return r.Epoch == b.epoch && r.Counter >= rec.Since &&
 		r.Remaining+r.Returned <= rec.Held && b.fits(b.ring.ledger()+r.Remaining-rec.Held)
 }
 
-// fits reports whether a ledger is within B + E of every limit. After a limit was lowered, a ledger above B +
-// E renews no lease, so leases of the old limit end within T. A blocked key renews no lease.
+// fits reports whether holders may hold this many tokens: at most B + E of every limit (6.13), none if
+// blocked.
 func (b *Bucket) fits(ledger int64) bool {
 	if b.switched == SwitchBlocked && ledger > 0 {
 		return false
@@ -185,7 +184,7 @@ func (b *Bucket) fits(ledger int64) bool {
 	return true
 }
 
-// newRecord adds a record for holder. newRecord first removes dead records if they may be half of all.
+// newRecord adds a record for holder. Above sweepAt records it first removes dead records.
 func (b *Bucket) newRecord(holder string) *record {
 	if len(b.records) > b.sweepAt {
 		maps.DeleteFunc(b.records, func(_ string, r *record) bool {
@@ -199,7 +198,7 @@ func (b *Bucket) newRecord(holder string) *record {
 	return rec
 }
 
-// remember moves keep to the time that 6.14 demands, because a forgotten bucket starts full.
+// remember postpones keep as 6.14 demands, because a forgotten bucket starts full.
 func (b *Bucket) remember() {
 	longest := int64(0)
 	for _, l := range b.limits {
@@ -209,20 +208,20 @@ func (b *Bucket) remember() {
 	if b.config.StartEmpty || b.config.Version.Revision > 0 {
 		longest = max(longest, exact.Micros(30*24*time.Hour))
 	}
-	b.keep = max(b.keep, b.now+min(longest, exact.MaxUnits-1)) // bound keep, so that a request can carry the expiry
+	b.keep = max(b.keep, b.now+min(longest, exact.MaxUnits-1)) // a request must be able to carry the expiry
 }
 
 // Exists reports whether b has been created, by a call or by Configure.
 func (b *Bucket) Exists() bool { return b.exists }
 
-// Expired reports whether b may be forgotten at the server time clock.
+// Expired reports whether the store may forget b at the server's time clock.
 func (b *Bucket) Expired(clock int64) bool { return clock-b.clock >= b.keep-b.now }
 
-// clockSwing is the longest step back of the server's clock during which the running time stands still. If
-// clocks that disagree a little took turns, every other call would otherwise advance the running time.
+// clockSwing is the longest step back of the server's clock for which the running time stands still.
+// Otherwise two servers with different clocks, answering in turn, would speed up the running time.
 const clockSwing = time.Second
 
-// settle advances the levels and the ledger to the server time clock: steps 1 to 3.
+// settle advances the levels and the ledger to the server's time clock (steps 1 to 3).
 func (b *Bucket) settle(clock int64) {
 	if !b.exists {
 		return
@@ -232,8 +231,7 @@ func (b *Bucket) settle(clock int64) {
 	}
 	at := b.now
 	now := at + max(0, clock-b.clock)
-	// An expired holding may have been spent up to its end, so first refill up to that end with the ledger
-	// that still counts the holding.
+	// A holder may spend its holding until it ends: up to that time refill with the holding in the ledger.
 	last := at/b.ring.width + ringSlices
 	for ends := b.ring.ends(); ends <= now && b.ring.base < last; ends = b.ring.ends() {
 		if held := b.ring.held[b.ring.base%ringSlices]; held != 0 {
@@ -250,7 +248,8 @@ func (b *Bucket) settle(clock int64) {
 	}
 }
 
-// pass is step 2 for the time (from, to], in which the ledger is constant. clock is the server time at to.
+// pass refills every level for the time (from, to], in which the ledger is constant (step 2). clock is the
+// server's time at to.
 func (b *Bucket) pass(from, to, clock int64) {
 	b.now, b.clock = to, clock
 	m := b.at()
@@ -259,13 +258,12 @@ func (b *Bucket) pass(from, to, clock int64) {
 	}
 }
 
-// at returns the state of b as of the last settle, with the present ledger.
+// at returns the moment of the last settle with the present ledger.
 func (b *Bucket) at() *moment {
 	b.ledger = b.ring.ledger()
 	return &b.moment
 }
 
-// spend counts n tokens as spent now.
 func (b *Bucket) spend(n int64) {
 	m := b.at()
 	for _, l := range b.limits {
@@ -273,7 +271,7 @@ func (b *Bucket) spend(n int64) {
 	}
 }
 
-// take removes n granted tokens from every limit; admitted of these tokens are spent now.
+// take removes n granted tokens from every limit; admitted is the number of tokens spent at once.
 func (b *Bucket) take(n, admitted int64) {
 	for _, l := range b.limits {
 		l.draw(n)
@@ -281,7 +279,7 @@ func (b *Bucket) take(n, admitted int64) {
 	b.spend(admitted)
 }
 
-// copied returns a copy of b with its own tallies, from which b can be restored.
+// copied returns a copy of b that shares no tally with b, to restore b after a refused call.
 func (b *Bucket) copied() *Bucket {
 	c := *b
 	c.limits = make([]tally, len(b.limits))
@@ -291,10 +289,8 @@ func (b *Bucket) copied() *Bucket {
 	return &c
 }
 
-// Draws: docs/protocol.md section 4.1.
-
-// drawAtRest serves the draw r in full, without a record, if the bucket is at rest and has the tokens.
-// Otherwise drawAtRest changes nothing, and r is an ordinary call.
+// drawAtRest serves the draw r in full and without a record, if the bucket is at rest and has the tokens
+// (4.1). Otherwise drawAtRest changes nothing.
 func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	if b.switched != SwitchNone || !b.atRest() || len(r.Late) > 0 ||
 		b.available(r.Headroom) < r.Want {
@@ -316,12 +312,11 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	return true
 }
 
-// atRest reports whether the ring is empty, the bucket is not contended, and no freeze is in force.
 func (b *Bucket) atRest() bool {
 	return b.ring.ledger() == 0 && b.ring.weightSum() == 0 && b.now >= b.frozen && b.now >= b.fair.contendedUntil
 }
 
-// normalise sets the ring and the fair share of a bucket at rest, which follow from its other state (3.9).
+// normalise gives a bucket at rest the ring and the fair share of a new bucket (4.1).
 func (b *Bucket) normalise() {
 	b.ring = newRing(b.now, b.ttl)
 	b.ring.movedAt = b.now

@@ -7,20 +7,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Section 6 of docs/protocol.md: creation, lost state, T, and operations.
-
 const (
 	// claimSlack bounds how far the server's clock may have stepped back since a holder's last reply (6.4).
 	claimSlack = 24 * time.Hour
-	// ttlLiveMax is the longest T to which the T of a bucket grows. A new bucket may start with a longer T.
+	// ttlLiveMax is the longest T to which a bucket's T may grow. A new bucket may start with more (6.7).
 	ttlLiveMax = 10 * time.Second
-	// ttlGrowth bounds the growth of T: by at most an eighth of the time that passes.
+	// ttlGrowth bounds the growth of T to an eighth of the time that passes (6.7).
 	ttlGrowth = 8
-	// ttlCalm is the time before T may shrink: well above the time between two calls of a busy process.
+	// ttlCalm is the time after which T may shrink, much longer than a busy process takes between two calls.
 	ttlCalm = 3 * time.Second
 )
 
-// follow applies section 6: creation, lost state, and configuration. was is the time of the last call.
+// follow creates the bucket if needed and applies section 6. was is the running time of the last call.
 func (b *Bucket) follow(clock, was int64, r *lease.Request) {
 	created := !b.exists
 	if created {
@@ -35,7 +33,6 @@ func (b *Bucket) follow(clock, was int64, r *lease.Request) {
 	b.clip()
 }
 
-// clip ends step 2: it lowers every level to its room.
 func (b *Bucket) clip() {
 	m := b.at()
 	for _, l := range b.limits {
@@ -56,7 +53,7 @@ func (b *Bucket) install(clock int64, c lease.Config) {
 	b.setAt = max(0, clock-1) // a draw at the time of creation must come after setAt
 }
 
-// fill sets every level to the level of a new bucket, or to nothing during a freeze. fill forgives debts.
+// fill gives every limit the tokens of a new bucket, but none during a freeze (6.5, 6.15).
 func (b *Bucket) fill() {
 	m := b.at()
 	for _, l := range b.limits {
@@ -65,8 +62,8 @@ func (b *Bucket) fill() {
 	b.setAt = b.now
 }
 
-// recover compares the state that the caller last heard with this bucket, which may be new, to find lost
-// state. An earlier bucket was lost if it had not expired when this bucket was created.
+// recover freezes the bucket if state that the caller has heard of was lost (6.2, 6.3). An earlier bucket was
+// lost if it had not expired when this bucket was created.
 func (b *Bucket) recover(r *lease.Request, created bool) {
 	until := b.created + b.lasting(r, b.now-b.created)
 	lost := r.HeardAt+exact.Micros(r.HeardExpiry) > b.created
@@ -77,24 +74,24 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 			b.freeze(until)
 		}
 	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
-		// A replica that lagged was promoted. A later epoch makes all records unknown.
+		// A promoted replica lacks writes. The new epoch makes all records unknown.
 		b.freeze(b.now + b.lasting(r, 0))
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
-		// A process that did not know the lost bucket has created this one. All leases of the lost bucket
-		// were granted before this bucket was created.
+		// A process that did not know the lost bucket created this bucket. All leases of the lost bucket are
+		// older.
 		b.freeze(until)
 	}
 }
 
-// possible reports whether the epoch and counter that r claims can be true (6.4). Without this check one
-// buggy caller could raise epoch and counter beyond the reach of all others.
+// possible reports whether the epoch and counter that r claims can be true (6.4): one faulty caller must not
+// raise the bucket's epoch or counter for ever.
 func (b *Bucket) possible(r *lease.Request) bool {
 	return r.Epoch <= b.clock+exact.Micros(claimSlack) &&
 		(r.Epoch < b.epoch || r.Counter <= b.now-b.created+exact.Micros(claimSlack))
 }
 
-// freeze empties every level and stops refill until unknown leases have expired. A level below 0 stays.
+// freeze empties every level and stops refill until the time until (6.5). A level below 0 stays.
 func (b *Bucket) freeze(until int64) {
 	m := b.at()
 	for _, l := range b.limits {
@@ -104,7 +101,7 @@ func (b *Bucket) freeze(until int64) {
 	b.setAt = b.now
 }
 
-// propose applies the T of a call (6.7); newer: so is the call's version. was is the time of the last call.
+// propose applies the T of a call (6.7). newer reports that the version of the call is higher.
 func (b *Bucket) propose(ttl, was int64, newer bool) {
 	ttl = min(ttl, max(b.ttl, exact.Micros(ttlLiveMax)))
 	switch {
@@ -113,8 +110,7 @@ func (b *Bucket) propose(ttl, was int64, newer bool) {
 		b.proposed, b.proposedAt = b.ttl, b.now
 	default:
 		b.proposed = max(b.proposed, ttl)
-		// A proposal of the T in force restarts the time after which T may shrink, so that a bucket at rest
-		// need not store that time.
+		// A proposal of the T in force restarts ttlCalm, so that a bucket at rest need not store proposedAt.
 		if b.now-b.proposedAt >= exact.Micros(ttlCalm) || ttl == b.ttl && b.proposed == b.ttl {
 			b.ttl, b.proposed, b.proposedAt = b.proposed, ttl, b.now
 		}
@@ -128,16 +124,16 @@ func (b *Bucket) leaseMax() int64 {
 	return max(b.ttl, b.ring.lastEnds()-b.now)
 }
 
-// lasting bounds how long leases of a lost bucket outlast its loss, which was at least ago microseconds ago
-// (6.6). The longer of two ages counts: the server's clock may have stepped back, and the holder's age ends
-// when r was sent.
+// lasting returns for how long leases may outlast a loss that was at least ago microseconds ago (6.6). The
+// longer of two ages counts: the server's clock may have stepped back, and the holder measured its age when
+// it sent r.
 func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	heard, age := exact.Micros(r.LeaseMax), max(b.clock-r.HeardAt, exact.Micros(r.HeardAge))
 	return min(heard+(max(0, age-ago)+ttlGrowth-1)/ttlGrowth, max(heard, exact.Micros(ttlLiveMax)))
 }
 
-// Configure executes an operation other than a lease call at the server time clock. An operation that changes
-// nothing, or fails with an error that wraps ErrInvalidConfig, leaves no trace.
+// Configure executes the operation op at the server's time clock (6.15). An operation that changes nothing,
+// or fails with ErrInvalidConfig, leaves no trace.
 func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.State, err error) {
 	saved := b.copied()
 	b.settle(clock)
@@ -174,7 +170,7 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 		if c.Version.Revision = now.Revision + 1; op != lease.OpClear && IsSet(now) {
 			c.Version.Revision++
 		}
-		if err := c.Validate(); err != nil { // there is no higher revision
+		if err := c.Validate(); err != nil { // the new revision may be out of range
 			return false, err
 		}
 		if b.exists {
@@ -197,10 +193,7 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 	return true, nil
 }
 
-// Sections 6.9 to 6.12 of docs/protocol.md: which configuration is in force, and how it changes.
-
-// adopt applies the caller's configuration if its version is higher, or if the versions are equal and no
-// process has proposed the stored configuration for 2 T. adopt applies the caller's T in any case.
+// adopt applies the caller's configuration if 6.9 lets it replace the stored one, and the caller's T always.
 func (b *Bucket) adopt(c lease.Config, was int64) {
 	newer, inForce := Wins(c.Version, b.config.Version), b.inForce()
 	switch {
@@ -212,8 +205,8 @@ func (b *Bucket) adopt(c lease.Config, was int64) {
 	b.propose(exact.Micros(c.TTL), was, newer)
 }
 
-// reshape changes the limits to those of c, whose version is newer or equal (6.10 to 6.12). Limits of equal
-// versions may take turns for ever, so a new limit of an equal version starts empty.
+// reshape changes the limits to those of c (6.10 to 6.12). Limits of an equal version may replace each other
+// for ever, so that a new limit must start used up.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
 	was, rate := *b, b.fastest()
@@ -222,7 +215,7 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 	}
 	b.config = c
 	b.limits = tallies(&c)
-	// Scale the share to the new rate; otherwise holders would reach a raised rate only after seconds.
+	// Scale the fair share to the new rate: otherwise holders would reach a raised rate only after seconds.
 	b.fair.share = float64(b.fair.share * float64(b.fastest()/rate))
 	usedUp := !newer && !was.bare() || c.StartEmpty || b.now < b.frozen
 	if was.bare() {
@@ -237,12 +230,12 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 		}
 	}
 	b.stoodAt = b.now
-	if b.now >= b.frozen { // during a freeze keep setAt, as nothing is drawn
+	if b.now >= b.frozen { // nothing is drawn during a freeze
 		b.setAt = b.now
 	}
 }
 
-// inForce returns the configuration that replies name: a switch takes the place of the limits.
+// inForce returns the configuration that replies name, with a switch in place of the limits (6.17).
 func (b *Bucket) inForce() lease.Config {
 	c := b.config
 	if b.switched != SwitchNone {
@@ -251,13 +244,13 @@ func (b *Bucket) inForce() lease.Config {
 	return c
 }
 
-// bare reports whether the bucket began with a switch and has no limits beneath it.
+// bare reports whether the bucket began with a switch, so that the switch suspends no limits (6.17).
 func (b *Bucket) bare() bool {
 	return b.switched != SwitchNone && SwitchOf(b.config.Limits) != SwitchNone
 }
 
-// beneath returns c, which proposes a switch, with the limits of b beneath that switch, if b has limits and c
-// has the same overcommit.
+// beneath returns c, which proposes a switch, with b's limits as the suspended ones (6.17), if b has limits
+// and c keeps the overcommit.
 func (b *Bucket) beneath(c lease.Config) lease.Config {
 	if !b.bare() && c.Overcommit == b.config.Overcommit {
 		c.Limits = b.config.Limits

@@ -7,11 +7,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// BucketDump is the whole state of a Bucket, for comparison with a bucket that is stored elsewhere. Levels
-// are in units (see exact.Scale), times and durations in microseconds, Held and Weight per slot of the ring.
+// BucketDump is the whole state of a Bucket, for comparison with a bucket that a store keeps. Levels are in
+// units (see exact.Scale), times and durations in microseconds.
 type BucketDump struct {
 	Exists bool
-	Config lease.Config // the TTL is the T in force, the limits are those beneath the switch
+	Config lease.Config // TTL is the T in force, Limits are those that a switch suspends
 	Switch Switch
 
 	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep int64
@@ -30,19 +30,18 @@ type BucketDump struct {
 	Records map[string]RecordDump // records of this epoch that are still in the ring
 }
 
-// WindowDump has the charges of one window, in tokens. Sum is the total. Cell j of a sliding window is in
-// slot j mod len(Cells). Period is the number of a calendar's period by the server's clock, and Begun the
-// running time at which the period began.
+// WindowDump has the charges of one window, in tokens. Cell j of a sliding window is in slot j mod
+// len(Cells). Period is the number of a calendar's period, which began at the running time Begun.
 type WindowDump struct {
 	Sum           int64
 	Cells         [windowSlots]int64
 	Period, Begun int64
 }
 
-// Executed returns how many calls b has executed, without those that it answered from a record.
+// Executed returns how many calls b has executed, without retries.
 func (b *Bucket) Executed() int64 { return b.executed }
 
-// Level returns the whole tokens that every limit had when b was last settled; 0 if b does not exist.
+// Level returns how many whole tokens every limit had at the last call; 0 if b does not exist.
 func (b *Bucket) Level() int64 {
 	if !b.exists {
 		return 0
@@ -53,7 +52,7 @@ func (b *Bucket) Level() int64 {
 // Ledger returns the tokens that processes hold, as last reported to b.
 func (b *Bucket) Ledger() int64 { return b.ring.ledger() }
 
-// Clone returns a deep copy of b, such as the state of a replica whose replication has stopped.
+// Clone returns a deep copy of b.
 func (b *Bucket) Clone() *Bucket {
 	c := b.copied()
 	c.records = maps.Clone(b.records)
@@ -67,7 +66,7 @@ func (b *Bucket) Clone() *Bucket {
 // DropRecord forgets one holder's record, as a server that evicts keys may do.
 func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
 
-// Dump returns a copy of the whole state of b.
+// Dump returns the state of b.
 func (b *Bucket) Dump() BucketDump {
 	if !b.exists {
 		return BucketDump{}
@@ -134,8 +133,8 @@ func (d *BucketDump) bucket() Bucket {
 	return b
 }
 
-// At returns d as of the server time clock, with the records whose lease has not ended, and the result of
-// Inspect at that time. d must be the dump of a bucket with a valid Config.
+// At returns d and its State at the server's time clock, without records whose lease has ended. d.Config must
+// be valid.
 func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
 	b := d.bucket()
 	b.ring = ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt, held: d.Held, weight: d.Weight}

@@ -7,7 +7,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// credit applies step 6. Returned tokens count only for a known call; debt and charge count for every call.
+// credit applies step 6. Returned tokens, unused and refund count only if known is set.
 func (b *Bucket) credit(r *lease.Request, known bool) {
 	b.refunded = [lease.LimitsMax]int64{}
 	m := b.at()
@@ -20,12 +20,12 @@ func (b *Bucket) credit(r *lease.Request, known bool) {
 		}
 	}
 	if b.refunded != [lease.LimitsMax]int64{} {
-		b.setAt = b.now // a refund counts as a refill of tokens drawn before
+		b.setAt = b.now // unused tokens of earlier draws are then worth nothing
 	}
 }
 
 // draw computes the grant and subtracts it from every level (step 7). others is the number of tokens that
-// other holders hold; alone reports that no other holder was active within T.
+// other holders hold. alone reports that no other holder has an entry in the ring.
 func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, alone bool) int64 {
 	if !live {
 		rec.Debit = Debit{}
@@ -35,7 +35,7 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 		if b.switched == SwitchBlocked || r.Waiting < r.Need {
 			return 0
 		}
-		// Unlimited leases nothing: tokens returned later would count for the limits beneath the switch.
+		// Unlimited leases nothing: returned tokens would be credited to the suspended limits.
 		return min(r.Want, r.Waiting)
 	}
 	available := max(0, b.available(r.Headroom))
@@ -58,18 +58,18 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 		b.fair.idleSince = 0
 	}
 	rec.Allowance = max(-exact.MaxUnits, rec.Allowance-float64(g))
-	b.take(g, min(g, r.Waiting)) // the other tokens are leased, and spent later
+	b.take(g, min(g, r.Waiting)) // the other tokens are leased
 	return g
 }
 
-// sees returns the whole tokens of l that a caller with this headroom sees, rounded down. The result is
-// negative if a charge is owed or the level is below the headroom.
+// sees returns the whole tokens of l that a caller with this headroom sees, below 0 if l has less than the
+// headroom.
 func sees(l tally, m *moment, headroom float64) int64 {
 	sp := l.about()
 	return exact.FloorDiv(l.free(m), sp.Unit) - kept(sp.Capacity, headroom)
 }
 
-// available returns the whole tokens that a caller with this headroom sees in every limit.
+// available returns the fewest whole tokens that a caller with this headroom sees in any limit.
 func (b *Bucket) available(headroom float64) int64 {
 	n, m := int64(exact.MaxUnits), b.at()
 	for _, l := range b.limits {
@@ -90,7 +90,7 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	}
 	active := g.ActiveWeight
 	g.ActiveWeight = max(active, r.Weight)
-	// T may have grown since a stored grant, whose entry in the ring lasts for the earlier T.
+	// A retry is told the T of its first execution, even if T has grown since (6.8).
 	g.Config.TTL = min(g.Config.TTL, exact.Duration(rec.Ends-rec.Last))
 	if least := max(1, r.Need); rec.Granted < least {
 		longest := b.waitFor(least, r.Headroom)
@@ -121,7 +121,6 @@ func (b *Bucket) waitFor(n int64, headroom float64) (longest int64) {
 	return longest
 }
 
-// status returns the Status with the levels that a caller with this headroom sees.
 func (b *Bucket) status(headroom float64) lease.Status {
 	s := lease.Status{Config: b.inForce(), Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
 		Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum()}
@@ -138,7 +137,6 @@ func (b *Bucket) status(headroom float64) lease.Status {
 	return s
 }
 
-// fastest returns the highest rate of the limits, in tokens per microsecond.
 func (b *Bucket) fastest() (r float64) {
 	for _, l := range b.limits {
 		r = max(r, l.about().rate())
@@ -146,7 +144,7 @@ func (b *Bucket) fastest() (r float64) {
 	return r
 }
 
-// fairView returns the state of the limit that binds: the one with the fewest tokens for this caller.
+// fairView returns the inputs of the sharing, by the limit with the fewest tokens for this caller.
 func (b *Bucket) fairView(r *lease.Request) fairView {
 	target, pause, crowded := b.pace(r.Weight)
 	v := fairView{
@@ -167,14 +165,14 @@ func (b *Bucket) fairView(r *lease.Request) fairView {
 		}
 	}
 	v.own = v.rate / v.weight
-	// If the level is below the caller's headroom, steer by the level itself (7.1).
+	// If the headroom leaves the caller less than 0 tokens, the level itself steers (7.1).
 	if v.level >= 0 {
 		v.steer = v.level
 	}
 	return v
 }
 
-// switchLevels returns the level of a switch: no token for 100 years if Blocked, otherwise the largest count.
+// switchLevels returns the level that a switch shows, and the microseconds until the next token.
 func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 	l := b.switched.Limits()[0]
 	level = -kept(l.Capacity(), headroom)
@@ -184,9 +182,9 @@ func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 	return level + l.Capacity(), 0
 }
 
-// pace returns, for a holder of this weight, the Target in force and the wait after a short grant (7.8), both
-// in microseconds. pause is 0 if no longer than the configured Target. crowded reports whether the call
-// budget allows the holder less than one call per configured Target.
+// pace returns the Target in force and the pause after a short grant for a holder of this weight (7.8), in
+// microseconds. A pause up to the configured Target is 0. crowded reports whether the call budget spaces
+// calls by more than that Target.
 func (b *Bucket) pace(weight int64) (target, pause float64, crowded bool) {
 	n, fills, configured := 0., math.Inf(1), float64(exact.Micros(b.config.Target))
 	if active := b.ring.weightSum(); active > 0 {

@@ -1,9 +1,6 @@
-// Package protocol implements both sides of the lease protocol, which docs/protocol.md specifies: Bucket is
-// the central bucket of one key, and Client is one process's side of one key.
+// Package protocol implements the lease protocol of docs/protocol.md. Bucket is the central bucket of one
+// key, Client is one process's side of one key. The code of Bucket does not use the code of Client.
 //
-// The package has no goroutine, does no I/O and reads no clock: the caller passes the time as an argument and
-// randomness as a seed. The simulator therefore runs the production code, and a test decides when time
-// passes. The code of Bucket does not use the code of Client.
-//
-// Package hybrid runs the Clients of millions of keys; ExampleClient runs one Client.
+// The package starts no goroutine, does no I/O and reads no clock. The caller passes the time as an argument
+// and randomness as a seed, so that simulator and tests run the production code in virtual time.
 package protocol

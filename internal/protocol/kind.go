@@ -12,8 +12,8 @@ type moment struct {
 	now    int64 // the running time
 	clock  int64 // the server's clock
 	ledger int64 // leased tokens
-	frozen int64 // no refill before this time; 0 without a freeze
-	setAt  int64 // when levels were last set or refunded to: unused tokens of earlier draws are worth nothing
+	frozen int64 // the end of the freeze; 0 without a freeze
+	setAt  int64 // when a level was last set or refunded to; unused tokens drawn before are worth nothing
 }
 
 // tally counts the use of one limit of a bucket: docs/protocol.md sections 3.2, 3.3 and 3.10.
@@ -30,21 +30,21 @@ type tally interface {
 	// freeze begins the wait after a proven loss (6.5).
 	freeze(m *moment, startEmpty bool)
 
-	// pass advances the tally from the time from to m, and clip lowers a level to its room (step 2).
+	// pass advances the tally from the time from to m.now, and clip lowers a level to its room (step 2).
 	pass(m *moment, from int64)
 	clip(m *moment)
-	// free returns the units that may be granted, below 0 if a charge is owed or a limit was cut.
+	// free returns the units that may be granted; below 0 if a charge is owed or the limit was lowered.
 	free(m *moment) int64
-	// draw takes n granted tokens. spend counts n tokens as spent: reported, admitted, or expired.
+	// draw takes n granted tokens. spend counts n tokens that were reported as spent, admitted, or expired.
 	draw(n int64)
 	spend(m *moment, n int64)
 	// back credits n tokens that a known call returns, and late applies one late entry (step 6).
 	back(m *moment, n int64)
 	late(m *moment, l *lease.Late, known bool) (refunded int64)
 
-	// wait returns the microseconds until the limit has n tokens, at most its burst, without further draws.
+	// wait returns the microseconds until the limit has n tokens, or its whole burst if n is more.
 	wait(m *moment, n int64) int64
-	// life returns the microseconds until everything used or owed stops counting (6.14).
+	// life returns the microseconds after which used and owed tokens no longer count (6.14).
 	life() int64
 }
 
@@ -52,13 +52,12 @@ type tally interface {
 type spec struct {
 	exact.Scale
 	limit  lease.Limit
-	most   int64 // B + E
-	target int64 // microseconds
+	most   int64 // burst plus overcommit
+	target int64 // Config.Target in microseconds
 }
 
 func (sp *spec) about() *spec { return sp }
 
-// specOf returns the spec of a valid limit.
 func specOf(l lease.Limit, c *lease.Config) spec {
 	sc := ScaleOf(l, c.Overcommit)
 	return spec{sc, l, sc.Capacity + c.Overcommit, exact.Micros(c.Target)}
@@ -73,14 +72,13 @@ func ScaleOf(l lease.Limit, overcommit int64) exact.Scale {
 	return sc
 }
 
-// rate returns tokens per microsecond, as a double; Lua computes the same quotient in the same order.
+// rate returns tokens per microsecond. Lua divides in the same order.
 func (sp *spec) rate() float64 { return float64(sp.Step) / float64(sp.Unit) / float64(sp.Tick) }
 
-// startsEmpty reports whether the limit has no tokens in a new bucket. A limit that takes the whole 100 years
-// to fill, such as Blocked, exists to deny.
+// startsEmpty reports whether the limit takes 100 years to fill, and therefore always starts empty (3.2).
 func (sp *spec) startsEmpty() bool { return sp.TimeToFull() == exact.MaxTime }
 
-// same reports whether sp and old are the same limit: equal in kind, rate, length, period, burst and unit.
+// same reports whether sp and old have the same period and the same scale.
 func (sp *spec) same(old *spec) bool { return sp.limit.Per == old.limit.Per && sp.Scale == old.Scale }
 
 func tallies(c *lease.Config) []tally {
@@ -95,8 +93,8 @@ func tallies(c *lease.Config) []tally {
 	return all
 }
 
-// inherit returns, for each of limits, the old one whose state it continues (6.10); nil for none. If position
-// alone decided, inserting a limit in front would give every limit its neighbour's level.
+// inherit returns for each new limit the old limit whose state it continues (6.10); nil for none. By position
+// alone, limits behind an inserted one would get their neighbours' levels.
 func inherit(old, limits []tally) []tally {
 	from, left := make([]tally, len(limits)), slices.Clone(old)
 	for _, fits := range []func(o, l *spec) bool{

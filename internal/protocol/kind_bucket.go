@@ -9,7 +9,7 @@ import (
 type level struct {
 	spec
 	units int64 // negative if a charge is owed
-	rest  int64 // microseconds already waited for the next tick, below Tick
+	rest  int64 // microseconds waited towards the next tick, below Tick
 }
 
 func (l *level) clone() tally {
@@ -29,8 +29,7 @@ func (l *level) continues(old tally) bool {
 	return ok
 }
 
-// follow keeps the tokens of old, as far as they fit. A debt stays, rounded up: no change of limits pays a
-// debt. A limit that starts empty inherits only debts.
+// follow keeps the tokens of old that fit, and what is owed, rounded up (6.11, 3.2).
 func (l *level) follow(old tally, same bool) {
 	o, deepest := old.(*level), l.deepest()
 	l.units, l.rest = o.units, o.rest
@@ -55,7 +54,7 @@ func (l *level) follow(old tally, same bool) {
 
 func (l *level) freeze(*moment, bool) { l.units, l.rest = min(l.units, 0), 0 }
 
-// pass refills the level while the ledger is constant. Nothing refills during a freeze.
+// pass refills the level for a time in which the ledger is constant, but not during a freeze.
 func (l *level) pass(m *moment, from int64) {
 	from = max(from, m.frozen)
 	if m.now <= from {
@@ -66,7 +65,7 @@ func (l *level) pass(m *moment, from int64) {
 		l.rest = 0
 		return
 	}
-	// ticks*Step is computed only if it is below room + Step, which is below 2^53.
+	// ticks*Step is computed only if the product is below room + Step, which is below 2^53.
 	elapsed := m.now - from + l.rest
 	ticks := elapsed / l.Tick
 	if ticks >= (room+l.Step-1)/l.Step {
@@ -79,8 +78,7 @@ func (l *level) pass(m *moment, from int64) {
 	l.dropFullRest(room - ticks*l.Step)
 }
 
-// room returns how far the level may fill: min(B, B + E - O). A limit that starts empty never fills: a
-// blocked key grants no token that was given back.
+// room returns the level up to which the limit may fill (3.3). A blocked key has none for returned tokens.
 func (l *level) room(m *moment) int64 {
 	if l.startsEmpty() {
 		return 0
@@ -88,10 +86,9 @@ func (l *level) room(m *moment) int64 {
 	return max(0, min(l.Capacity, l.most-m.ledger)) * l.Unit
 }
 
-// dropFullRest sets rest to 0 for a full level; room is how many units are missing. A rest that is worth the
-// missing units fills the level now; otherwise the same time would count again after the next draw.
+// dropFullRest sets rest to 0 if the level is full; room is the number of missing units. A rest that is worth
+// the missing units fills the level; otherwise it would count again after a draw (3.3).
 func (l *level) dropFullRest(room int64) {
-	// Do not multiply a negative room.
 	if room <= 0 || room < l.Step && room*l.Tick <= l.Step*l.rest {
 		l.units += max(room, 0)
 		l.rest = 0
@@ -106,10 +103,10 @@ func (l *level) draw(n int64) { l.units -= n * l.Unit }
 
 func (l *level) spend(*moment, int64) {}
 
-// back credits no more than a refill could, as the ledger may still be above B + E of a lowered limit.
+// back credits no more than the room, because the ledger may still exceed B + E of a lowered limit.
 func (l *level) back(m *moment, n int64) { l.fillBy(m, min(n, l.Capacity)*l.Unit) }
 
-// late subtracts a debt from the level as far as 0, and a charge also below 0.
+// late subtracts a debt down to 0, and a charge below 0 too (step 6).
 func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	units := min(e.Tokens, l.Capacity) * l.Unit
 	switch e.Kind {
@@ -134,7 +131,7 @@ func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	return 0
 }
 
-// worth returns the part of unused tokens that the level has not refilled since the draw (section 10).
+// worth returns the units of unused tokens that the level has not refilled since their draw (section 10).
 func (l *level) worth(m *moment, units, drawn int64) int64 {
 	if drawn <= m.setAt || drawn > m.now {
 		return 0
@@ -146,7 +143,7 @@ func (l *level) worth(m *moment, units, drawn int64) int64 {
 	return units - ticks*l.Step
 }
 
-// fillBy raises the level by up to units, as far as it has room, and returns the increase.
+// fillBy raises the level by up to units within its room, and returns the increase.
 func (l *level) fillBy(m *moment, units int64) (raised int64) {
 	room := l.room(m)
 	raised = max(0, min(units, room-l.units))
@@ -163,8 +160,8 @@ func (l *level) wait(m *moment, n int64) int64 {
 	return (missing+l.Step-1)/l.Step*l.Tick - l.rest + max(0, m.frozen-m.now)
 }
 
-// life includes the time to refill the overcommit, because leases of other limits count as used of B + E.
-// life is 0 for a limit that starts empty, because a forgotten one starts empty again.
+// life is the time in which the level makes B + E and what is owed (6.14). A forgotten limit that starts
+// empty starts empty again.
 func (l *level) life() int64 {
 	if l.startsEmpty() {
 		return 0
@@ -176,8 +173,7 @@ func (l *level) life() int64 {
 	return ticks * l.Tick
 }
 
-// deepest returns the largest debt, in units, that can be counted exactly, in Lua too, and that the level
-// refills within 100 years.
+// deepest returns the most units that the level may owe (3.2).
 func (l *level) deepest() int64 {
 	most := (2*exact.MaxUnits - 1 - l.most*l.Unit - l.Step) / l.Step
 	return min(most, exact.Micros(exact.MaxTime-l.TimeToFull())/l.Tick) * l.Step

@@ -7,13 +7,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// windowSlots is the largest number of live cells: those of a window, and one that it covers in part.
+// windowSlots is the largest number of live cells: a window covers one of them in part.
 const windowSlots = exact.WindowCells + 1
 
-// window is the tally of a sliding window and of a calendar: docs/protocol.md section 3.10. A token is
-// charged when it is reported as spent or when its lease ends, never before it is spent. A token is in the
-// ledger until it is charged. The tokens admitted within a window plus the tokens held therefore never exceed
-// the tokens charged plus the tokens leased. Times are the bucket's running time.
+// window is the tally of a sliding window or a calendar: docs/protocol.md section 3.10. A leased token is in
+// the ledger until its spending is reported or its lease ends, and is charged then. Times are running time.
 type window struct {
 	spec
 	sum int64 // charged tokens that still count
@@ -22,7 +20,7 @@ type window struct {
 	cells []int64 // nil for a calendar
 	first int64   // the oldest live cell
 
-	// The number of a calendar's period by the server's clock, and the running time at which it began.
+	// the number of a calendar's period by the server's clock, and the running time of its beginning
 	period, begun int64
 }
 
@@ -68,14 +66,14 @@ func (w *window) follow(old tally, _ bool) {
 	w.sum, w.first, w.cells, w.period, w.begun = o.sum, o.first, slices.Clone(o.cells), o.period, o.begun
 }
 
-// freeze changes a window only with StartEmpty. During the freeze no window grants tokens; see free.
+// freeze uses the window up if StartEmpty is set. While a freeze lasts, free lets no window grant tokens.
 func (w *window) freeze(m *moment, startEmpty bool) {
 	if startEmpty {
 		w.useUp(m)
 	}
 }
 
-// useUp charges all tokens that are not leased, or as many as were charged before if those are more.
+// useUp charges all tokens that are not leased, but no fewer than were charged before.
 func (w *window) useUp(m *moment) {
 	total := max(0, w.most-m.ledger, w.sum)
 	w.uncharge(w.sum)
@@ -105,8 +103,8 @@ func (w *window) pass(m *moment, _ int64) {
 
 func (w *window) clip(*moment) {}
 
-// free returns a negative number if requests used more than they reserved, or than a changed limit allows.
-// During a freeze free returns at most 0, since the spending before the loss is unknown.
+// free returns a negative number after an overshoot or a cut of the limit. The spending before a loss is
+// unknown, so that free returns at most 0 during a freeze.
 func (w *window) free(m *moment) int64 {
 	n := w.left(m)
 	if m.now < m.frozen {
@@ -131,8 +129,8 @@ func (w *window) charge(at, n int64) {
 	}
 }
 
-// uncharge drops up to n of the oldest charged tokens and returns their number. Newer charges must stay as
-// long as their spending counts.
+// uncharge drops up to n charged tokens and returns their number. The oldest go first, so that the others
+// count for longer.
 func (w *window) uncharge(n int64) int64 {
 	n = min(n, w.sum)
 	w.sum -= n
@@ -144,7 +142,6 @@ func (w *window) uncharge(n int64) int64 {
 	return n
 }
 
-// covers reports whether a charge at the time at still counts.
 func (w *window) covers(at int64) bool {
 	if w.cells == nil {
 		return at >= w.begun
@@ -154,7 +151,7 @@ func (w *window) covers(at int64) bool {
 
 func (w *window) back(*moment, int64) {}
 
-// late applies a late entry only if the window still counts the entry's time.
+// late applies the late entry l only if the window still counts charges of the entry's time.
 func (w *window) late(m *moment, l *lease.Late, known bool) (refunded int64) {
 	used := max(0, m.now-exact.Micros(l.Age))
 	back := known && l.Drawn <= m.now && w.covers(l.Drawn)
@@ -182,13 +179,13 @@ func (w *window) wait(m *moment, n int64) int64 {
 	if at := w.dropAt(missing); at > 0 {
 		return max(wait, at-m.now)
 	}
-	return max(wait, w.target) // only leased tokens are missing, which may be returned at any time
+	return max(wait, w.target) // every missing token is leased and may come back at any time
 }
 
-// boundary returns when a calendar's period ends, by the server's clock.
+// boundary returns the server's time at which a calendar's period ends.
 func (w *window) boundary() int64 { return (w.period+1)*w.Tick + w.Offset }
 
-// dropAt returns when missing charged tokens, or all if fewer, will have been dropped; 0 if none are charged.
+// dropAt returns when the window will have dropped missing charged tokens, or all if fewer; 0 if it has none.
 func (w *window) dropAt(missing int64) (last int64) {
 	for j := w.first; j < w.first+windowSlots && missing > 0; j++ {
 		if n := *w.slot(j); n > 0 {

@@ -7,18 +7,15 @@ import (
 // ringSlices is the number of slices: the present slice, and seven that together last at least T.
 const ringSlices = 8
 
-// ring is the ledger: it sums the tokens that processes hold by the time at which they expire
-// (docs/protocol.md sections 3.4 and 6.8).
-//
-// Slice s covers [s*width, (s+1)*width) and is forgotten as a whole when it ends. Slice s is stored in held[s
-// mod 8]. All times are the bucket's running time. Widths are powers of two, so every slice lies within one
-// slice of any larger width, and ends where a slice of any smaller width ends.
+// ring is the ledger: it sums holdings by the slice of time in which they end (docs/protocol.md sections 3.4
+// and 6.8). Slice s covers [s*width, (s+1)*width) of the running time, and is stored in held[s mod 8]. Widths
+// are powers of two, so that every slice lies within one slice of any larger width.
 type ring struct {
 	width   int64 // at least T/7; more while older entries need a wider slice
 	base    int64 // the present slice; all lower slices are forgotten
 	movedAt int64 // when the width last changed
 	held    [ringSlices]int64
-	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
+	weight  [ringSlices]int64 // weights of the holders with an entry in the slice
 }
 
 // place is the end of the slice with a holder's entry.
@@ -34,10 +31,8 @@ func newRing(now, ttl int64) ring {
 	return ring{width: w, base: now / w}
 }
 
-// ledger returns O, the sum of all holdings.
 func (r *ring) ledger() int64 { return sum(r.held) }
 
-// weightSum returns the sum of the weights of all holders with a live entry.
 func (r *ring) weightSum() int64 { return sum(r.weight) }
 
 func sum(slices [ringSlices]int64) int64 {
@@ -48,23 +43,23 @@ func sum(slices [ringSlices]int64) int64 {
 	return total
 }
 
-// add adds tokens and weight to slice s, which must be live.
+// add adds tokens and weight to slice s, which must not have ended.
 func (r *ring) add(s, tokens, weight int64) {
 	r.held[s%ringSlices] += tokens
 	r.weight[s%ringSlices] += weight
 }
 
-// place returns where to put an entry that lasts until now + ttl.
+// place returns the place of an entry that lasts until now + ttl.
 func (r *ring) place(now, ttl int64) place {
 	s := min((now+ttl)/r.width, r.base+ringSlices-1)
 	return (s + 1) * r.width
 }
 
-// slice returns the slice of an entry that locate has found.
+// slice returns the number of the slice that ends at p.
 func (r *ring) slice(p place) int64 { return (p - 1) / r.width }
 
-// locate returns the present place of the entry put at p, and whether the ring still has the entry. A slice
-// merged into a wider slice ends with the wider one. An entry of a halved slice keeps its end; see fit.
+// locate returns the present place of the entry that was put at p, and whether the ring still has the entry.
+// An entry whose slice became part of a wider one ends with the wider slice.
 func (r *ring) locate(p place) (place, bool) {
 	if p <= r.movedAt {
 		return 0, false
@@ -92,8 +87,7 @@ func (r *ring) lastEnds() int64 {
 	return last
 }
 
-// fit adapts the width to a changed T. The width grows at once. The width is halved only if
-// no entry would end earlier by that, and if all entries older than the last change have ended.
+// fit adapts the width to a changed T (6.8).
 func (r *ring) fit(now, ttl int64) {
 	width := widthFor(ttl)
 	switch {
