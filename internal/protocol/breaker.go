@@ -19,14 +19,15 @@ import (
 type Breaker struct {
 	target, ttl time.Duration
 
-	// state is written with mu held. Readers take no lock, so a key on a node that is well pays one load.
+	// state is written with mu held. A reader takes no lock, so that a key of an answering node pays one
+	// load.
 	state  atomic.Int32
-	active atomic.Int64 // the result of Active; written with mu held
+	active atomic.Int64 // see Active; written with mu held
 	server atomic.Int64 // the server's clock minus the process's clock, in microseconds; 0 if unknown
 
 	mu       sync.Mutex
 	activeAt clock.Instant // when active was last written
-	part     float64       // mean part of this process in the load of a key, by Memory.byCalls
+	part     float64       // this process's mean part of the load of a key, by Memory.byCalls
 	counted  int           // number of replies averaged in part, at most partsMost
 	random   uint64
 	aliveAt  clock.Instant // when the latest answered call was sent
@@ -42,32 +43,31 @@ type Breaker struct {
 // The states of a Breaker's node.
 const (
 	nodeWell       int32 = iota
-	nodeAway             // the node has answered no call since one failed
-	nodeRecovering       // the node has answered again, less than rampTargets ago
+	nodeAway             // a call has failed, and no call sent since was answered
+	nodeRecovering       // the node answers again, for less than rampTargets Targets
 )
 
-// After an outage a process makes at most rampCalls*(2^x-1) + 1 calls to a node within x Targets. After
-// rampTargets Targets the calls are not bounded.
+// In the x Targets after an outage, up to rampTargets, a process makes at most rampCalls*(2^x-1) + 1 calls.
 const (
 	rampCalls   = 100
 	rampTargets = 10
 )
 
-// probeTTLs is how long a probe may be under way, in TTLs: longer than any call (8.15).
+// probeTTLs bounds the TTLs for which a probe may be under way, longer than any call (8.15).
 const probeTTLs = 5
 
-// NewBreaker returns the Breaker of a node that is well. The longest pause between probes doubles up to ttl.
+// NewBreaker returns the Breaker of a node that answers. Pauses between probes double up to ttl.
 func NewBreaker(target, ttl time.Duration, seed uint64) *Breaker {
 	return &Breaker{target: max(target, 1), ttl: max(ttl, 1), random: seed}
 }
 
-// well reports whether the node is well, by one atomic load.
+// well reports whether Admit admits every call, by one atomic load.
 func (b *Breaker) well() bool { return b.state.Load() == nodeWell }
 
-// Away reports whether the node is away, so that no request waits for a call to the node.
+// Away reports whether the node is away (8.12).
 func (b *Breaker) Away() bool { return b.state.Load() == nodeAway }
 
-// Holds reports whether Admit would refuse a call now. A node that has just recovered takes few calls.
+// Holds reports whether Admit would refuse a call now.
 func (b *Breaker) Holds(now clock.Instant) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,7 +77,7 @@ func (b *Breaker) Holds(now clock.Instant) bool {
 func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	switch b.state.Load() {
 	case nodeAway:
-		// A probe without an answer for probeTTLs is forgotten: its key has left.
+		// A probe that lasts longer than probeTTLs does not count: its key has left.
 		return now >= b.probeAt && (!b.probing || now >= b.probeAt.Add(probeTTLs*b.ttl))
 	case nodeRecovering:
 		x := float64(now.Sub(b.since)) / float64(b.target)
@@ -86,7 +86,7 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	return true
 }
 
-// Admit reports whether a call may be sent now, and counts the call. A refused caller asks again at its Turn.
+// Admit reports whether a call may be sent now, and counts the call. After a refusal the caller calls Turn.
 func (b *Breaker) Admit(now clock.Instant) bool {
 	if b.well() {
 		return true
@@ -105,7 +105,8 @@ func (b *Breaker) Admit(now clock.Instant) bool {
 	return true
 }
 
-// Turn returns when a key that Admit has just refused may ask again, and picks the key for the next probe.
+// Turn returns when to call Admit again for a key that Admit has just refused. The first such key is to send
+// the next probe.
 func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +119,7 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 		b.awaited = true
 		return max(now+1, b.probeAt)
 	}
-	// The key that was told to send the probe may be gone, so another key asks again soon after probeAt.
+	// The key that is to send the probe may be gone, so another key calls Admit soon after probeAt.
 	return max(now, b.probeAt).Add(1 + b.upTo(min(b.ttl, exact.TTLPerTarget*b.target)))
 }
 
@@ -167,16 +168,15 @@ func NodeFailed(err error) bool {
 	return err != nil
 }
 
-// Heard records the sum of weights that a reply for any key of the node named.
+// Heard records the active weight that a reply for any key of the node named.
 func (b *Breaker) Heard(now clock.Instant, active int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.heardLocked(now, active)
 }
 
-// heardCalls records a reply that does not name all processes (8.14): named is the sum of weights in it,
-// byCalls the result of Memory.byCalls. The smallest part may be that of a key that other processes use more,
-// so the mean counts.
+// heardCalls records a reply that may miss processes (8.14). named is the active weight in the reply, byCalls
+// the result of Memory.byCalls. The mean part counts, because other processes may use one key more.
 func (b *Breaker) heardCalls(now clock.Instant, weight, named, byCalls int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,14 +200,15 @@ func (b *Breaker) heardLocked(now clock.Instant, active int64) {
 	}
 }
 
-// Active returns the largest sum that Heard recorded in the last ten TTLs, else the last sum; 0 for none.
+// Active returns the largest active weight of the last activeFor TTLs, or else the last one; 0 before a
+// reply.
 func (b *Breaker) Active() int64 {
 	return b.active.Load()
 }
 
 // heardServer records the server's clock, in microseconds, from a reply that arrived at now.
 func (b *Breaker) heardServer(now clock.Instant, server int64) {
-	b.server.Store(cmp.Or(server-int64(now)/1000, 1)) // 0 means unknown; 1 µs more does no harm
+	b.server.Store(cmp.Or(server-int64(now)/1000, 1)) // 0 would mean unknown; 1 µs more does no harm
 }
 
 // Server estimates the server's clock at now, in microseconds; 0 before the first reply.
@@ -218,8 +219,8 @@ func (b *Breaker) Server(now clock.Instant) int64 {
 	return 0
 }
 
-// backoff returns the longest pause after this number of failures in a row: from two Targets up to a TTL. The
-// pause itself is random, so that the processes of a fleet do not all retry at once.
+// backoff returns the longest pause after this number of failures in a row, from two Targets up to a TTL. The
+// pause itself is random, so that the processes of a fleet do not retry at the same time.
 func backoff(failures int, target, ttl time.Duration) time.Duration {
 	if failures < 30 {
 		return max(1, min(target<<failures, ttl))
@@ -240,6 +241,6 @@ func splitmix(state *uint64) uint64 {
 	return z ^ z>>31
 }
 
-// activeFor is how many TTLs the largest active weight counts. A process that calls about once per TTL is at
-// times missing from the active weight, and the parts of all processes would then add up to more than 1.
+// activeFor is the number of TTLs for which the largest active weight counts. A process that calls about once
+// per TTL is at times missing from the active weight: the parts of all processes then exceed 1.
 const activeFor = 10

@@ -9,14 +9,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Client is one process's side of one key: a state machine that decides when to call the bucket, how much to
-// ask for (docs/protocol.md section 8), and which request is served when (section 9). ExampleClient shows how
-// to drive a Client: Decide, Build, Accept, Tick. The comment of a field names its section of
-// docs/protocol.md.
+// Client is one process's side of one key: a state machine that decides when to call the bucket and for how
+// many tokens (docs/protocol.md section 8), and serves requests (section 9). A field names its section of
+// docs/protocol.md. ExampleClient shows how to drive a Client: Decide, Build, Accept, Tick.
 //
 // Any number of goroutines may take from Holder.Pool and call Pool.Drawn, Low, KnowLimits, Capacity and
 // Denials.DeniesOneUntil. The user serialises all other calls with a lock. The zero Client is not usable; see
-// Start. A Client must not be copied.
+// Start. Do not copy a Client.
 type Client struct {
 	Holder   holder // 5
 	settings settings
@@ -30,22 +29,22 @@ type Client struct {
 	low     bool        // a take has reported low since the last call
 	tookLow atomic.Bool // a take has reported low since the last Tick
 
-	resets     int   // number of resets of the bucket under way; until they end no waiting request is turned away
-	returnFrom int64 // during a reset calls give everything back, until a call with at least this seq has ended
+	resets     int   // number of resets of the bucket under way (9.13)
+	returnFrom int64 // see BeginReset
 
-	usedSeen int64         // number of attempts when restAt was set
-	restAt   clock.Instant // when the unused key may go to rest; 0 while the key is in use
+	usedSeen int64         // attempts up to the time when restAt was set
+	restAt   clock.Instant // when the unused key may go to rest; 0 while in use
 }
 
 // ClientConfig is the configuration of a Client. Policy and Proposed must be valid.
 type ClientConfig struct {
-	ID          string        // the instance id, unique among the processes
+	ID          string        // the instance id, unique among processes
 	Policy      *lease.Policy // may be shared
 	Proposed    *lease.Config // see Policy.ConfigFor; may be shared
 	CallTimeout time.Duration
 	Seed        uint64 // seed of the jitter
-	// Stripes is the number of Ps. Each P gets a stripe of the Pool when several Ps take at once. With
-	// stripes the Go scheduler decides which take reports low, so a simulation sets Stripes to 0.
+	// Stripes is the number of Ps, each of which gets a stripe of the Pool if several Ps take at once. A
+	// simulation sets Stripes to 0: with stripes the Go scheduler decides which take reports low.
 	Stripes int
 }
 
@@ -74,7 +73,7 @@ func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	}
 	c.Denials.attribute()
 	c.settings.own = p
-	c.settings.conflictsFrom = now.Add(3 * c.TTL()) // a call that proposes p is made within a T
+	c.settings.conflictsFrom = now.Add(3 * c.TTL()) // a call that proposes p is made within T
 	if !c.Holder.heard.replied {
 		c.Holder.heard.ttl = p.TTL
 		c.settings.adopt(*p)
@@ -82,14 +81,13 @@ func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	}
 }
 
-// Insist makes every reply to a call sent from now on a conflict if the reply names another configuration of
-// an equal version.
+// Insist ends the time after Propose in which no conflict is reported, for calls sent from now on (5.13).
 func (c *Client) Insist(now clock.Instant) {
 	c.settings.conflictsFrom = min(c.settings.conflictsFrom, now)
 }
 
-// BeginReset makes calls give everything back until a call with at least this seq has ended. After that call
-// no other is made until EndReset (9.13). A seq of 0 means that nothing is held and no call is needed.
+// BeginReset makes calls give everything back until a call with at least this seq has ended, and then makes
+// no call until EndReset (9.13). A seq of 0 means that nothing is held and no call is needed.
 func (c *Client) BeginReset(seq int64) {
 	if c.resets++; c.resets == 1 {
 		c.returnFrom = 0
@@ -103,8 +101,7 @@ func (c *Client) EndReset() { c.resets-- }
 // HasEnded reports whether a call with this seq or a later one has been answered or has failed.
 func (c *Client) HasEnded(seq int64) bool { return c.Holder.ended >= seq }
 
-// BucketChanged records that the bucket was reset or given these limits, so that the last reply is outdated.
-// BucketChanged burns the holding and makes a call due.
+// BucketChanged burns the holding and makes a call due after the bucket was reset or given these limits.
 func (c *Client) BucketChanged(limits []lease.Limit) {
 	c.Holder.burn()
 	c.Denials.end()
@@ -146,8 +143,8 @@ func (c *Client) TTL() time.Duration { return c.settings.ttl() }
 // Limits returns the limits in force. The caller must not change the slice.
 func (c *Client) Limits() []lease.Limit { return c.settings.config.Limits }
 
-// Capacity returns the largest n that can ever be granted, as far as is known: the smallest burst of the
-// limits in force, less Policy.Headroom. Any number of goroutines may call Capacity.
+// Capacity returns the smallest burst of the limits in force, less Policy.Headroom. Any number of goroutines
+// may call Capacity.
 func (c *Client) Capacity() int64 { return c.Holder.Pool.Capacity() }
 
 // KnowLimits sets the limits from which Capacity is computed. Any number of goroutines may call KnowLimits.
@@ -164,12 +161,12 @@ func (c *Client) Outdated() bool { return c.settings.outdated() }
 // Heard returns the last reply.
 func (c *Client) Heard() Heard { return c.Holder.heard }
 
-// ClientState is a Client's state. If several states apply, the last one in this list counts.
+// ClientState is a Client's state. If several states apply, the highest counts.
 type ClientState int8
 
 const (
 	StateActive   ClientState = iota // no other state applies
-	StateDenied                      // the bucket is known to have too few tokens; no call is made
+	StateDenied                      // the delay after a shortfall lasts, so no call is made
 	StateCold                        // no reply has ever arrived
 	StateDegraded                    // the store does not answer: Policy.Fallback decides
 	StateLeaving                     // the Client gives everything back
@@ -191,9 +188,8 @@ func (c *Client) State(now clock.Instant) ClientState {
 	return StateActive
 }
 
-// Rest returns the Memory of c, so that the caller can drop c. Rest reports false if more than an estimate
-// would be lost: tokens, debts, an open call, failures of the key's own calls, the local share, a negative
-// level of the bucket, or a freeze.
+// Rest returns the Memory of c, so that the caller can drop c. Rest reports false if more than estimates
+// would be lost (8.13).
 func (c *Client) Rest() (Memory, bool) {
 	h := &c.Holder.heard
 	if !c.Idle() || c.Failures.inARow > 0 || c.fallback.seeded != nil || c.settings.outdated() ||
@@ -214,7 +210,7 @@ func (c *Client) Rest() (Memory, bool) {
 	return m, true
 }
 
-// recall restores the Memory of a Client that went to rest into c, a Client that was just started.
+// recall restores the Memory m of a key at rest into c, a Client that was just started.
 func (c *Client) recall(m Memory) {
 	c.Holder.heard.Memory, c.Holder.heard.active = m, m.byCalls(c.settings.weight)
 	if m.config != nil {
@@ -229,7 +225,7 @@ func (c *Client) recall(m Memory) {
 	c.Holder.heard.pace = pace{}
 	for k, l := range c.settings.config.Limits {
 		if l.TimeToFull() < exact.MaxTime {
-			c.Holder.heard.levels[k] = c.settings.burst(l) // the present level is unknown: assume a full burst
+			c.Holder.heard.levels[k] = c.settings.burst(l) // assume a full burst, as the level is unknown
 		}
 	}
 	c.KnowLimits(c.settings.config.Limits)
@@ -240,8 +236,8 @@ func (c *Client) Lifetime() time.Duration {
 	return longestToFull(c.settings.config.Limits) + c.TTL()
 }
 
-// takeOver makes the draw r, sent at sent for the request w, the call under way of c. c was just started and
-// has recalled the Memory from which r was made. w joins c's queue.
+// takeOver makes the draw r the call under way of c, which was just started and has recalled the Memory from
+// which r was made. r was sent at sent for the request w, which joins c's queue.
 func (c *Client) takeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.Holder.open, c.Holder.isOpen, c.Holder.firstSent = *r, true, sent
 	c.Holder.calling = true
@@ -252,8 +248,8 @@ func (c *Client) takeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.Line.join(r.Seq)
 }
 
-// meet gives c, a Client that was just started, the local share s of a key without a Client, and a debt for
-// the tokens that s has admitted by these limits.
+// meet gives c, a Client that was just started, the local share s of its key and a debt for the tokens that s
+// has admitted by these limits.
 func (c *Client) meet(now clock.Instant, s share, admitted int64, limits []lease.Limit) {
 	c.fallback.seeded = &seeded{share: s, limits: limits}
 	c.Holder.debt = s.owed(now, limits, admitted, c.fallback.dates(now))

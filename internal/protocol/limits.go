@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// equal reports whether c and o are equal but for the TTL, which the bucket adapts. A switch is equal with
-// and without its burst.
+// equal reports whether c and o are equal. The TTL does not count, because the bucket adapts it, nor does the
+// burst of a switch.
 func equal(c, o *lease.Config) bool {
 	on := SwitchOf(c.Limits)
 	limits := on == SwitchNone && slices.Equal(c.Limits, o.Limits) || on != SwitchNone && on == SwitchOf(o.Limits)
@@ -20,12 +20,12 @@ func equal(c, o *lease.Config) bool {
 		c.StartEmpty == o.StartEmpty && c.CallsPerSecond == o.CallsPerSecond && c.Version == o.Version
 }
 
-// Wins reports whether v is the higher version and replaces the version o.
+// Wins reports whether v is a higher version than o.
 func Wins(v, o lease.Version) bool {
 	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
 }
 
-// IsSet reports whether v belongs to limits set at run time, which no program of its Deploy changes.
+// IsSet reports whether v is the version of limits that were set at run time (6.15).
 func IsSet(v lease.Version) bool { return v.Revision%2 == 1 }
 
 // Reported returns how many tokens of kind k a request reports, at most lease.WaitingMax.
@@ -38,23 +38,23 @@ func Reported(late []lease.Late, k lease.LateKind) (n int64) {
 	return n
 }
 
-// kept returns the tokens of a burst that a caller with this headroom does not see, rounded up as in Lua.
+// kept returns the tokens of a burst that this headroom leaves to others, rounded up as in Lua.
 func kept(burst int64, headroom float64) int64 {
 	return int64(math.Ceil(float64(float64(burst) * headroom)))
 }
 
-// mostOf returns the most tokens that all limits can have at once for a holder with this headroom.
+// mostOf returns the smallest burst of the limits, less the headroom.
 func mostOf(limits []lease.Limit, headroom float64) int64 {
 	n := int64(exact.MaxUnits)
 	for _, l := range limits {
-		if !lease.Blocked.Equal(l) { // Blocked denies any n
+		if !lease.Blocked.Equal(l) { // Blocked denies a request of any size
 			n = min(n, grantable(l, headroom))
 		}
 	}
 	return n
 }
 
-// grantable returns the most tokens of l that can ever be granted to a process with this headroom.
+// grantable returns the burst of l less the headroom: the most tokens that one call can get.
 func grantable(l lease.Limit, headroom float64) int64 {
 	return l.Capacity() - kept(l.Capacity(), headroom)
 }
@@ -68,8 +68,8 @@ func longestToFull(limits []lease.Limit) (longest time.Duration) {
 
 func weightOf(p *lease.Policy) int64 { return max(p.Weight, 1) }
 
-// ceilingOf returns the ceiling (8.8) by one limit whose level is not known to be low, and the divisor of the
-// burst. target is the Target in force; alone reports that the last reply named no other holder.
+// ceilingOf returns the ceiling by the limit l, whose level is not known to be low, and the divisor of the
+// burst (8.8). target is the Target in force. alone reports that the last reply named no other holder.
 func ceilingOf(
 	p *lease.Policy, c *lease.Config, target time.Duration, l lease.Limit, alone bool,
 ) (part, divisor int64) {
@@ -93,24 +93,24 @@ func cramped(p *lease.Policy, c *lease.Config, rtt time.Duration) bool {
 }
 
 const (
-	// easyCalls is the number of calls per second up to which a fleet needs no longer leases: nine processes
-	// make as many calls with the default Target.
+	// easyCalls is the number of calls per second above which a fleet gets longer leases. Nine processes make
+	// 90 calls a second with the default Target.
 	easyCalls = 90
-	// easyTarget and easyPause, in microseconds, are the Target and the pause after a short grant that a
-	// large burst allows by default. With easyTarget T stays at one second, like a freeze after a loss.
+	// easyTarget and easyPause bound the Target and the pause that a large burst allows by default, in
+	// microseconds. With easyTarget T is one second.
 	easyTarget, easyPause = 250_000, 450_000
-	// easyTargetPart and easyPausePart are the parts of B + E that a fleet which wants the whole rate leases
-	// in easyTarget and in easyPause. Larger parts cost accuracy under changing load: docs/figures.md.
+	// easyTargetPart and easyPausePart bound the same Target and pause as parts of the time in which a bucket
+	// fills. Larger parts cost accuracy under changing load: docs/figures.md.
 	easyTargetPart, easyPausePart = 1. / 8, 2. / 9
-	// pausePart bounds the pause by the call budget, as a part of the time in which a bucket fills.
+	// pausePart bounds the pause that the call budget demands, as a part of the time in which a bucket fills.
 	pausePart = 0.88
-	// fleetLeased is the part of B + E that all holders of a large fleet may hold together.
+	// fleetLeased is the part of B + E that the holders of a large fleet together may hold.
 	fleetLeased = 0.85
 	// targetMax is the Target with the longest possible T, in microseconds.
 	targetMax = float64(exact.MaxTTL / exact.TTLPerTarget / time.Microsecond)
 )
 
-// ForScript returns a replacer that puts the values of the constants above into lease.lua.
+// ForScript returns a replacer that writes the values of these constants into lease.lua.
 func ForScript() *strings.Replacer {
 	return strings.NewReplacer(
 		"callBudget", fmt.Sprint(new(lease.Config).CallBudget()), "easyCalls", fmt.Sprint(easyCalls),
@@ -122,13 +122,12 @@ func ForScript() *strings.Replacer {
 // spacing returns the microseconds between two calls of a holder at which n holders keep to the call budget.
 func spacing(c *lease.Config, n float64) float64 { return float64(n*1e6) / float64(c.CallBudget()) }
 
-// fleetTarget returns the part of B + E that n holders may lease within one Target to save calls: a half for
-// many holders, a quarter for twenty. Fewer holders vary more in demand and need a larger reserve.
+// fleetTarget returns the part of B + E that n holders may lease within one Target to save calls: nearly half
+// for many holders, a quarter for 20. The demand of few holders varies more and needs a larger reserve.
 func fleetTarget(n float64) float64 { return n / (float64(2*n) + 40) }
 
-// easy returns the microseconds between two calls of each of n holders that cost no accuracy if the burst is
-// large, at most longest. easy returns 0 if a call budget was set, or if a limit is a window, which counts
-// spending from its report on.
+// easy returns the microseconds between two calls of a holder at which n holders keep to easyCalls, at most
+// longest. easy returns 0 if a call budget was set, and for windows, which count spending from its report on.
 func easy(c *lease.Config, n, longest float64) float64 {
 	if c.CallsPerSecond != 0 || slices.ContainsFunc(c.Limits, lease.Limit.Windowed) {
 		return 0
@@ -136,17 +135,16 @@ func easy(c *lease.Config, n, longest float64) float64 {
 	return min(float64(n*1e6)/easyCalls, longest)
 }
 
-// targetOf returns the Target in force for each of n equal holders, in microseconds: the configured Target,
-// or a longer Target for a large fleet. fills is the time in which the fastest limit refills its burst and
-// the overcommit.
+// targetOf returns the Target in force for each of n equal holders, in microseconds (7.8). fills is the least
+// time in which a limit refills burst and overcommit.
 func targetOf(c *lease.Config, n, fills float64) float64 {
 	longer := min(spacing(c, n), float64(fleetTarget(n)*fills), targetMax)
 	longer = max(longer, min(easy(c, n, easyTarget), float64(easyTargetPart*fills)))
 	return max(float64(exact.Micros(c.Target)), math.Floor(longer))
 }
 
-// pauseOf returns how long each of n holders should wait after a short grant, in microseconds (7.8): at
-// most three quarters of the TTL, so that the bucket still knows the holder afterwards.
+// pauseOf returns the pause of each of n holders after a short grant, in microseconds (7.8). The bucket still
+// knows the holder after three quarters of the TTL.
 func pauseOf(c *lease.Config, n, fills, ttl float64) float64 {
 	pause := min(spacing(c, n), float64(pausePart*fills))
 	pause = max(pause, min(easy(c, n, easyPause), float64(easyPausePart*fills)))
@@ -162,8 +160,8 @@ func TargetInForce(c *lease.Config, n float64) time.Duration {
 	return exact.Duration(int64(targetOf(c, n, fills)))
 }
 
-// Spacing returns the time between two calls of a holder of this weight at which the fleet keeps to its
-// budget (Policy.CallsPerSecond); 0 if the configured Target is long enough.
+// Spacing returns the time between two calls of a holder of this weight at which the fleet keeps to
+// Policy.CallsPerSecond; 0 if the configured Target is long enough.
 func Spacing(g *lease.Grant, weight int64) time.Duration {
 	n := float64(g.ActiveWeight) / float64(max(weight, 1))
 	d := spacing(&g.Config, n) * float64(time.Microsecond)
@@ -173,8 +171,8 @@ func Spacing(g *lease.Grant, weight int64) time.Duration {
 	return time.Duration(min(d, float64(exact.MaxTTL)))
 }
 
-// BurstWanted returns the burst that the tightest limit needs for leases as long as the call budget demands
-// (Policy.CallsPerSecond); 0 if every burst is large enough.
+// BurstWanted returns the burst that all limits need for leases as long as Policy.CallsPerSecond demands; 0
+// if every burst is large enough.
 func BurstWanted(g *lease.Grant, weight int64) int64 {
 	spacing, wanted := Spacing(g, weight), 0.0
 	part := fleetTarget(float64(g.ActiveWeight) / float64(max(weight, 1)))
@@ -190,7 +188,7 @@ func BurstWanted(g *lease.Grant, weight int64) int64 {
 // Switch suspends the limits of a bucket: docs/protocol.md section 6.17.
 type Switch int
 
-// SwitchNone lets the limits of a bucket decide; SwitchUnlimited and SwitchBlocked replace the limits.
+// SwitchNone leaves the limits in force; SwitchUnlimited and SwitchBlocked suspend the limits.
 const (
 	SwitchNone Switch = iota
 	SwitchUnlimited
@@ -199,7 +197,7 @@ const (
 
 var switchLimits = [...][]lease.Limit{SwitchUnlimited: {lease.Unlimited}, SwitchBlocked: {lease.Blocked}}
 
-// Limits returns the limits that stand for the switch in requests and replies.
+// Limits returns the limits that name the switch in requests and replies.
 func (s Switch) Limits() []lease.Limit { return switchLimits[s] }
 
 // SwitchOf returns the switch that these limits propose: Unlimited or Blocked as the only limit.
