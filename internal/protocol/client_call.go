@@ -11,7 +11,7 @@ import (
 // Due is the result of Tick.
 type Due struct {
 	Call bool          // a call must be built
-	At   clock.Instant // when to call Tick again at the latest, whether or not the call is built
+	At   clock.Instant // when to call Tick again at the latest
 	Use  Use
 }
 
@@ -19,17 +19,17 @@ type Due struct {
 type Use int8
 
 const (
-	InUse    Use = iota // the key has requests, or holds or owes tokens
-	UseEnded            // use has just ended: nothing is held or owed, and no request waits
-	Unused              // the key is unused for less than a TTL, or a Tick is due
-	Restable            // the key is unused for a TTL and nothing is due: Rest may succeed
+	InUse    Use = iota // the key has requests, or its Client holds or owes tokens
+	UseEnded            // the key's use has just ended
+	Unused              // the key has been unused for less than a TTL, or needs another Tick
+	Restable            // the key has been unused for a TTL: Rest may succeed
 )
 
 // Low records that a take has reported low; the user calls Tick soon. Any number of goroutines may call Low.
 func (c *Client) Low() { c.tookLow.Store(true) }
 
-// Tick advances c to now and reports whether a call is due. rtt is the 99th percentile of the round trips to
-// the key's node, 0 if unknown. Tick may close a client that is leaving.
+// Tick advances c to now and reports whether a call is due. rtt is the 99th percentile of the node's round
+// trips, 0 if unknown. Tick may close a Client that is leaving.
 func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	if c.tookLow.Swap(false) {
 		c.low = true
@@ -47,13 +47,13 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 		d.At = c.Holder.endsAt() // the lease may end while the call is under way
 	}
 	if c.Failures.Degraded() && (c.Line.inLine > 0 || c.Line.head != nil && !c.Holder.calling) {
-		d.At = min(d.At, c.serveWithout(now)) // the fallback does not wait for the node
+		d.At = min(d.At, c.serveWithout(now)) // the fallback decides without the node
 	}
 	c.use(now, &d)
 	return d
 }
 
-// use sets d.Use, and moves d.At to the time at which the key may go to rest, if that is earlier.
+// use sets d.Use, and lowers d.At to the time at which the key may go to rest.
 func (c *Client) use(now clock.Instant, d *Due) {
 	if d.Call || !c.Forgettable() {
 		c.restAt = 0
@@ -71,7 +71,7 @@ func (c *Client) use(now clock.Instant, d *Due) {
 	}
 }
 
-// Forgettable reports whether c may be forgotten, which loses a denial at most.
+// Forgettable reports whether no more than the state of a denial is lost if c is dropped.
 func (c *Client) Forgettable() bool { return !c.Closed() && c.Line.head == nil && c.Idle() }
 
 // Idle reports whether no call is under way or open, and nothing is held or owed.
@@ -79,8 +79,8 @@ func (c *Client) Idle() bool {
 	return !c.Holder.calling && !c.Holder.isOpen && c.Holder.Pool.Held() == 0 && !c.sizer.owes()
 }
 
-// needs sums up the tokens that requests lack. If a round trip takes as long as CallTimeout, requests that
-// wait for one call end before its answer (9.10), so they count as refused.
+// needs sums up the tokens that requests lack. If a round trip lasts CallTimeout, requests that wait for one
+// call count as refused (9.10).
 func (c *Client) needs(rtt time.Duration) needs {
 	lacking, refused := c.Line.lacking, c.Line.refused
 	if rtt >= c.settings.callTimeout {
@@ -94,10 +94,10 @@ func (c *Client) needs(rtt time.Duration) needs {
 	}
 }
 
-// advance burns a lease that has expired, adds attempts to the demand estimate, and gives up an unanswered
-// call once a retry is no longer worth sending.
+// advance burns a lease that has expired, adds attempts to the demand estimate, and gives up an open call
+// that is too old for a retry.
 func (c *Client) advance(now clock.Instant, n needs) {
-	c.Holder.Expire(now) // during a call too: a call without an answer must not extend a lease
+	c.Holder.Expire(now) // an unanswered call must not extend a lease
 	if now >= c.Holder.Deadline() {
 		c.sizer.leased = 0
 	}
@@ -127,14 +127,14 @@ func (c *Client) observe(now clock.Instant, arrived int64) {
 	c.sizer.demand.observe(now, attempts, c.settings.target)
 }
 
-// wants reports whether a request waits for tokens or was refused, or a take has reported low. A denial by
-// the pool is no reason for a call before the first reply, nor on a slow key.
+// wants reports whether requests or a low pool are reason for a call. Before the first reply, and on a slow
+// key, a denial by the pool is none.
 func (c *Client) wants(n needs, held int64) bool {
 	return n.waiting > 0 || n.refused > 0 || c.low ||
 		c.Holder.heard.replied && held == 0 && c.sizer.lacked() > c.sizer.missedAtAsk && !c.sizer.slow()
 }
 
-// due reports whether a call is due at now, or else when to check again. The caller has advanced c to now.
+// due reports whether a call is due at now, or else when to check again.
 func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant) {
 	held := c.Holder.Pool.Held()
 	next = c.Holder.endsAt()
@@ -146,7 +146,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	}
 	wants := c.wants(n, held)
 	if c.Failures.inARow > 0 {
-		// After a failure make a call only if a request needs tokens or tokens must be given back.
+		// After a failure only requests, and tokens to give back or report, are reason for a call.
 		if wants || n.closing || c.Holder.isOpen || c.sizer.owes() {
 			return now >= c.Failures.probeAt, min(next, max(c.Failures.probeAt, now))
 		}
@@ -156,7 +156,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 		return true, now
 	}
 	if c.sizer.owes() {
-		// Late tokens travel with the next report; at reviewAt they make a call due by themselves.
+		// Late tokens travel with the next call. From reviewAt on they make a call due (8.9).
 		if now >= c.sizer.reviewAt {
 			return true, now
 		}
@@ -168,8 +168,8 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	return false, next
 }
 
-// Build opens the call that Tick found due: a retry of the open call if that is worth sending, otherwise a
-// new call with this seq, which must be above all earlier seqs. The request is valid until the next Build.
+// Build opens the call that Tick found due: a retry of the open call (5.2), or a new call with this seq,
+// which must be above all earlier seqs. The request is valid until the next Build.
 func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.Request {
 	n := c.needs(rtt)
 	need := int64(0)
@@ -198,20 +198,20 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 			a.Want, a.Need = 0, 0
 		}
 	}
-	// A holding above lowered limits would be void, and the ledger would count it for a T.
+	// A report of more tokens than lowered limits allow would be void, and count in the ledger for a T.
 	if n.closing || c.settings.outdated() {
 		a.Return = func(held int64) int64 { return held }
 	}
 	c.low = false
 	c.sizer.missedAtAsk = c.sizer.lacked()
-	a.Denied = c.Denials.tell()
+	a.Denied = c.Denials.report()
 	c.Line.join(seq)
 	c.Line.refused = 0
 	return c.Holder.openCall(now, seq, a)
 }
 
-// Accept processes the reply to the call under way, or a late reply after Fail. Any other reply changes
-// nothing, and ok is false. The caller calls Serve next.
+// Accept processes the reply to the call under way, or a late reply after Fail; the caller then calls Serve.
+// Any other reply changes nothing, and ok is false.
 func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok bool) {
 	c.Denials.attribute()
 	h := &c.Holder.heard
@@ -233,7 +233,7 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 		b.Heard(now, g.ActiveWeight)
 	} else {
 		if !b.well() {
-			h.calls = calls // keep the old mean: many processes call a recovering node at once
+			h.calls = calls // many processes call a recovering node at once: keep the old mean
 		}
 		b.heardCalls(now, c.Holder.open.Weight, g.ActiveWeight, h.byCalls(c.Holder.open.Weight))
 	}
@@ -253,7 +253,7 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	return got, true
 }
 
-// Fail records that the call under way brought no grant. The call stays open for a retry or a late reply.
+// Fail records that the call under way brought no grant. The call stays open for a retry or a late reply, and
 // Policy.Fallback decides the waiting requests. Fail closes a Client that is leaving.
 func (c *Client) Fail(now clock.Instant, err error) {
 	c.Holder.calling = false
@@ -263,7 +263,6 @@ func (c *Client) Fail(now clock.Instant, err error) {
 		c.Holder.giveUp()
 		c.Failures.stales++
 	}
-	// The first ErrStale is no sign of a failing store.
 	if !stale || c.Failures.stales > 1 {
 		c.Failures.add(now)
 	}

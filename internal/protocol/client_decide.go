@@ -37,7 +37,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 		least, n = 1, min(n, c.Capacity())
 	}
 	c.shortenDelay(now, least, p)
-	c.Holder.Expire(now) // the timers of a process that was stopped have not run yet
+	c.Holder.Expire(now) // the timers of a process that was stopped may not have run yet
 	if p == InLine {
 		return c.decideInLine(now, n, a.Deadline)
 	}
@@ -56,7 +56,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 		}
 		return c.without(now, least, n, lease.SourceFallback)
 	case s == StateDenied && c.Line.inLine == 0 && c.Denials.canServe(least):
-		c.Denials.end() // a larger request fell short, but n tokens may be there
+		c.Denials.end() // only a larger request fell short
 		c.wake(false)   // Refuse wakes the host only once between two calls
 	case s == StateDenied:
 		c.Line.refused = max(c.Line.refused, n) // the call after the delay asks for these tokens
@@ -72,7 +72,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 	return Decision{}
 }
 
-// without decides a request without the store; denied is the Source that a denial reports.
+// without decides a request without a call. denied is the Source of a denial.
 func (c *Client) without(now clock.Instant, least, n int64, denied lease.Source) Decision {
 	if took := c.fallback.take(now, least, n); took > 0 {
 		return Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: took}
@@ -85,7 +85,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 		return Decision{Verdict: VerdictAdmit, Draw: c.Holder.Pool.Drawn(), Pooled: n, Took: n}
 	}
 	if c.Failures.Degraded() || now < c.Denials.until && c.settings.admitsAll() {
-		c.Refuse(n) // a refused request makes a probe worth sending
+		c.Refuse(n) // a refused request makes a call due
 		if !c.shareAwaited() && c.fallback.take(now, n, n) > 0 {
 			return Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: n}
 		}
@@ -96,7 +96,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	return Decision{}
 }
 
-// shortenDelay shortens the delay after a shortfall for a request smaller than the one that fell short.
+// shortenDelay shortens the delay after a shortfall for a request smaller than that which fell short (8.11).
 func (c *Client) shortenDelay(now clock.Instant, n int64, p Patience) {
 	before := c.Denials.until
 	if now >= before || c.settings.outdated() {
@@ -113,15 +113,14 @@ func (c *Client) shortenDelay(now clock.Instant, n int64, p Patience) {
 	}
 }
 
-// wake asks the host for a Tick unless a call is under way, because the end of a call causes a Tick.
+// wake asks the host for a Tick. The end of a call under way causes a Tick anyway.
 func (c *Client) wake(urgent bool) {
 	if !c.Holder.calling {
 		c.settings.host.Wake(urgent)
 	}
 }
 
-// Refuse records a request for n tokens that was refused without waiting. The first refused request since the
-// last call asks for a new call, if none is under way.
+// Refuse records a request for n tokens that was refused without waiting, which makes a call due.
 func (c *Client) Refuse(n int64) {
 	first := c.Line.refused == 0
 	c.Line.refused = max(c.Line.refused, n)
@@ -130,7 +129,8 @@ func (c *Client) Refuse(n int64) {
 	}
 }
 
-// Reopen checks whether requests for one token are still denied. Host.DeniesOne names the time to do so.
+// Reopen checks whether requests for one token are still denied. The user calls Reopen at the time that
+// Host.DeniesOne named.
 func (c *Client) Reopen(now clock.Instant) {
 	if c.Denials.deniesOneUntil.Load() != 0 {
 		c.Denials.judge(now, c.Line.inLine)
@@ -143,16 +143,16 @@ func (c *Client) RetryAt(now clock.Instant, n int64, source lease.Source) clock.
 		if at, ok := c.fallback.at(now, n); ok {
 			return at
 		}
-		return now.Add(c.settings.callTimeout) // by then a call may have found that the store has recovered
+		return now.Add(c.settings.callTimeout) // by that time a call may have found that the store answers
 	}
 	if now < c.Denials.until {
 		return c.Denials.until
 	}
-	return now.Add(max(c.settings.rtt, 1)) // time at which the call that the refusal started has its answer
+	return now.Add(max(c.settings.rtt, 1)) // the refusal has started a call, which is answered by that time
 }
 
-// ReadyIn estimates from the last reply how long a request for n tokens that joins the line at now will wait
-// if no other process draws. ReadyIn returns math.MaxInt64 if nothing is known or n is above the burst.
+// ReadyIn estimates how long a request for n tokens that joins the line at now will wait if no other process
+// draws. ReadyIn returns math.MaxInt64 if nothing is known or n is above the burst.
 func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 	if !c.Holder.heard.replied || c.Failures.Degraded() || c.settings.outdated() || n > c.Capacity() {
 		return math.MaxInt64
@@ -171,8 +171,7 @@ func (c *Client) bounded(now clock.Instant) bool {
 }
 
 // earliest returns a time before which a request in line cannot have its tokens (9.8), if bounded is true.
-// ahead is the number of tokens that the requests in line up to this one lack beyond those that this process
-// holds.
+// ahead is the number of tokens that the line lacks up to this request, less those that this process holds.
 func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	if ahead <= 0 {
 		return 0
@@ -185,7 +184,7 @@ func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 }
 
 // Enqueue adds w, for which Decide has returned VerdictWait, to the queue. Host.Settled reports the end of
-// the wait. The user ends a wait that lasts too long with TimeOut or Cancel.
+// the wait, which the user may cause with TimeOut or Cancel.
 func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 	c.Line.push(w)
 	urgent := true
@@ -194,20 +193,20 @@ func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 			c.Denials.end() // only a larger request fell short
 		}
 		if c.Line.inLine == 1 {
-			c.Line.collect(w) // take the pool's tokens, which are fewer than w needs
+			c.Line.collect(w)
 		}
 		urgent = now >= c.Denials.until
 	}
 	c.wake(urgent)
 }
 
-// Serve hands out the tokens of an accepted reply, then turns away requests that cannot be served in time.
+// Serve hands out the tokens of an accepted reply, and turns away requests that cannot be served in time.
 func (c *Client) Serve(now clock.Instant, got Accepted) {
 	c.Line.distribute(now, got)
 	c.turnAway(now)
 }
 
-// turnAway ends the waits of requests that cannot be served in time, as the last reply shows (9.7).
+// turnAway ends the waits of requests that, by the last reply, cannot be served in time (9.7).
 func (c *Client) turnAway(now clock.Instant) {
 	if c.settings.outdated() || c.resets > 0 {
 		return // wait for the reply to a call after the change
@@ -241,7 +240,7 @@ func (c *Client) turnAway(now clock.Instant) {
 		}
 		w = next
 	}
-	c.Line.serveFromPool() // hand out tokens that the settled requests had collected
+	c.Line.serveFromPool() // hand out tokens of settled requests
 	c.askAgain(now)
 }
 
@@ -253,8 +252,8 @@ func (c *Client) askAgain(now clock.Instant) {
 	}
 }
 
-// shareAwaited reports whether a request in line waits for the local share, and so goes before later
-// requests. A request for more than the share can ever have waits for the store and blocks no other request.
+// shareAwaited reports whether a request in line waits for the local share. A request for more than the share
+// can ever have waits for the store, and holds up no other (9.11).
 func (c *Client) shareAwaited() bool {
 	if c.Line.inLine == 0 || c.fallback.seeded == nil {
 		return false
@@ -269,19 +268,19 @@ func (c *Client) shareAwaited() bool {
 }
 
 // serveWithout decides waiting requests without the store, first in, first out. A request in line that is not
-// served keeps waiting for the store or the local share; again is when to check the share again.
+// served waits on; again is when to check the local share for it.
 func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	again = Never
 	blocked := false // a request in line lacks more than the local share has
 	for w := c.Line.head; w != nil; {
 		next := w.next
 		if w.inLine() && !blocked {
-			c.Line.collect(w) // take tokens that an earlier request returned when the fallback served it
+			c.Line.collect(w) // the fallback may have served an earlier request, which returned its tokens
 		}
 		if !blocked && w.lacks() == 0 {
 			c.Line.settle(w, Decision{Verdict: VerdictAdmit})
 		} else if !blocked && (c.Line.serveUpTo(w, lease.SourceLocal) || c.settleFallback(now, w)) {
-			// The request is served.
+			// served
 		} else if !w.inLine() {
 			c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
 		} else if at, ok := c.fallback.at(now, w.N); ok && !blocked {
@@ -289,7 +288,7 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 		}
 		alike := c.Line.lacking == c.Line.lackingInLine // all waiting requests are in line
 		if alike && w.waiting && (blocked || c.fallback.seeded == nil) && c.Holder.Pool.Held() == 0 {
-			return again // no request behind w could be served, and there may be many
+			return again // no request behind w can be served
 		}
 		w = next
 	}
@@ -317,7 +316,7 @@ func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	if !c.Line.serveUpTo(w, lease.SourceLocal) && !c.settleFallback(now, w) {
 		c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
 	}
-	if c.Holder.Pool.Held() > 0 { // with an empty pool each time-out would search a long queue for nothing
+	if c.Holder.Pool.Held() > 0 { // do not search a long queue for an empty pool
 		c.Line.serveFromPool()
 	}
 	c.settings.host.Wake(false) // the request may have left tokens to give back
@@ -334,13 +333,10 @@ func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 	c.settings.host.Wake(false) // the request may have left tokens to give back
 }
 
-// GiveBack returns n tokens of draw d that an admitted request did not use. The bucket credits the tokens
-// that it has not refilled since the draw, and none if it has lost its state since. d and pooled, the number
-// of tokens that may go back to the pool, come from the Decision. For tokens that the user took from Pool
-// itself, pooled is n and d is the result of Pool.Drawn before the take. After Rest the user passes the
-// tokens to the key's next Client, with pooled 0.
-//
-// A closed Client returns false, and the tokens stay counted as admitted.
+// GiveBack returns n tokens of draw d that an admitted request did not use (9.9), of which pooled may go back
+// to the pool. d and pooled come from the Decision. For tokens that the user took from Pool, d is the result
+// of Pool.Drawn before the take, and pooled is n. The key's next Client takes tokens back with pooled 0. A
+// closed Client returns false, and the tokens stay counted as admitted.
 func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool {
 	if c.Closed() {
 		return false
@@ -368,5 +364,5 @@ func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	return n
 }
 
-// defaultOvershoot is the default of Policy.MaxOvershoot, in bursts: a bucket refills ten bursts soon enough.
+// defaultOvershoot is the default of Policy.MaxOvershoot, in bursts.
 const defaultOvershoot = 10

@@ -8,15 +8,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// denials counts denied tokens, and records until when the bucket has too few (5.14, 8.11).
+// denials counts denied tokens (5.14), and has the delay after a shortfall (8.11).
 type denials struct {
 	*settings
 	sizer          *sizer
 	tokens         int64         // tokens denied by Decide or at the end of a wait
-	attributed     int64         // part of Count that was added to byLimit
-	reported       int64         // part of attributed that calls have reported to the bucket
+	attributed     int64         // tokens of Count that were added to byLimit
+	reported       int64         // tokens of Count that calls have reported to the bucket
 	byLimit        []denial      // denials since the last Collect
-	until          clock.Instant // until when the bucket is known to have too few tokens; 0 if it has enough
+	until          clock.Instant // the end of the delay after a shortfall; 0 for none
 	deniesOneUntil atomic.Int64  // until when requests for one token are denied
 }
 
@@ -30,13 +30,13 @@ type denial struct {
 // request above the burst is not counted.
 func (d *denials) Count() int64 { return d.tokens + d.holder.Pool.Missed() }
 
-// settled counts the tokens of the request a that answer does not admit as denied.
+// settled counts those tokens of the request a as denied that answer does not admit.
 func (d *denials) settled(a Ask, answer *Decision) {
 	switch answer.Verdict {
 	case VerdictWait, VerdictClosed, VerdictExceedsBurst:
 		return
 	case VerdictCancelled:
-		if d.policy.Shadow { // in shadow mode the denied tokens count as shadowed
+		if d.policy.Shadow { // the tokens count as shadowed
 			return
 		}
 	}
@@ -48,7 +48,7 @@ func (d *denials) settled(a Ask, answer *Decision) {
 // Book counts n tokens as denied.
 func (d *denials) Book(n int64) { d.tokens += n }
 
-// attribute books the denials since its last call as denials by the limit that binds now.
+// attribute books the denials since the last attribute to the limit that binds now.
 func (d *denials) attribute() {
 	n := d.Count() - d.attributed
 	if n <= 0 {
@@ -65,17 +65,16 @@ func (d *denials) attribute() {
 	d.byLimit = append(d.byLimit, denial{l, n})
 }
 
-// tell returns how many tokens were denied since the last tell, for a lease call to report. The number is
-// informational: it may be lost if the lease call is given up or the key goes to rest.
-func (d *denials) tell() int64 {
+// report returns how many denied tokens no lease call has reported, and counts them as reported. A call that
+// is given up, or a key that goes to rest, may lose the number, which decides nothing.
+func (d *denials) report() int64 {
 	d.attribute()
 	n := min(d.attributed-d.reported, lease.WaitingMax)
 	d.reported += n
 	return n
 }
 
-// Collect calls f for each limit that has denied tokens since the last Collect. A denial is booked to the
-// limit with the longest wait, as far as known at the time of the denial.
+// Collect calls f for each limit that has denied tokens since the last Collect.
 func (d *denials) Collect(f func(l lease.Limit, tokens int64)) {
 	d.attribute()
 	for _, d := range d.byLimit {
@@ -89,22 +88,21 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 	if g.Delay <= 0 {
 		return 0
 	}
-	// The process must follow limits that are changed or reset elsewhere within T. Tokens drawn for a request
-	// that was cancelled can be given back only while the bucket knows the holder.
+	// The process must hear within T of limits that were changed or reset elsewhere, and can give back unused
+	// tokens only while the bucket knows the holder.
 	longest := d.ttl() / 4 * 3
 	delay := min(g.Delay, longest)
 	switch {
 	case d.large():
-		// Without jitter, holders that are short at one time would find the bucket empty again and again.
+		// Without jitter, holders that fell short together would find the bucket empty again and again.
 		delay = min(delay/2+time.Duration(d.next()%uint64(delay+1)), longest)
 	case !d.alone():
-		// Jitter of more than a Target/20 would waste the next token of a small burst.
+		// More jitter would waste the next token of a small burst.
 		span := min(delay, d.target/2) / 10
 		delay = min(delay+time.Duration(d.next()%uint64(span+1)), longest)
 	}
-	// Count the delay from the sending, as the next call takes as long to reach the bucket. If the delay
-	// began at the reply, each call of a small burst would come a round trip too late, in which nothing is
-	// refilled.
+	// Count the delay from the sending, because the next call takes as long to reach the bucket. Counted from
+	// the reply, it would end a round trip late, in which a small burst is full and refills nothing.
 	return max(now+1, d.holder.firstSent.Add(delay))
 }
 
@@ -114,8 +112,7 @@ func (d *denials) end() {
 	d.denyOne(0)
 }
 
-// delayFor returns when the delay after a shortfall ends for n tokens (8.11). The delay is shorter if n is
-// smaller than the request that fell short and the bucket had n tokens left, or will have refilled them.
+// delayFor returns when the delay after a shortfall ends for n tokens (8.11), at the latest at until.
 func (d *denials) delayFor(n int64) clock.Instant {
 	missing := n - d.holder.Pool.Held()
 	if d.until == 0 || d.heard.shortOf == 0 || missing >= d.heard.shortOf {
@@ -140,8 +137,7 @@ func (d *denials) canServe(n int64) bool {
 	return d.alone() && n <= d.heard.level()+d.holder.Pool.Held()
 }
 
-// judge decides whether to deny requests for one token in advance: while the bucket is known to be empty, or
-// requests wait in line.
+// judge sets until when requests for one token are denied without a call (9.2).
 func (d *denials) judge(now clock.Instant, inLine int) {
 	until := d.until
 	if inLine == 0 {
@@ -153,7 +149,6 @@ func (d *denials) judge(now clock.Instant, inLine int) {
 	d.denyOne(until)
 }
 
-// denyOne denies requests for one token until the given time; 0 ends the denial.
 func (d *denials) denyOne(until clock.Instant) {
 	was := d.DeniesOneUntil()
 	if was == 0 && until == 0 {
@@ -162,10 +157,10 @@ func (d *denials) denyOne(until clock.Instant) {
 	if was == 0 || until == 0 {
 		d.holder.Pool.Deny(until != 0)
 	}
-	d.deniesOneUntil.Store(int64(until)) // after Deny: a request denied by this time counts itself in the stripes
+	d.deniesOneUntil.Store(int64(until)) // after Deny, so that denied requests are counted
 	d.host.DeniesOne(until)
 }
 
-// DeniesOneUntil returns until when requests for one token that do not wait in line are denied, because the
-// bucket is known to be empty; 0 if they are not. This denial is frequent, so DeniesOneUntil takes no lock.
+// DeniesOneUntil returns until when requests for one token that do not wait in line are denied without a
+// call; 0 if they are not. DeniesOneUntil takes no lock, because such denials are frequent.
 func (d *denials) DeniesOneUntil() clock.Instant { return clock.Instant(d.deniesOneUntil.Load()) }

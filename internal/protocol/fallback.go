@@ -14,13 +14,13 @@ type failures struct {
 	*settings
 	inARow  int
 	stales  int           // number of calls in a row that failed with ErrStale
-	probeAt clock.Instant // while degraded: when the next call may go out
-	turn    clock.Instant // when the key may ask turnOf again, which has refused its call
+	probeAt clock.Instant // when the next call may be sent after failures in a row
+	turn    clock.Instant // when to call turnOf.Admit again
 	turnOf  *Breaker
 }
 
-// Degraded reports whether the fallback decides: the key's node is away or takes no call of this process yet,
-// or the key's own last call failed.
+// Degraded reports whether the fallback decides: the key's node is away, its recovery holds the key's calls
+// back, or the key's own last call failed.
 func (f *failures) Degraded() bool {
 	b := f.host.Breaker()
 	if f.inARow == 0 && b.well() {
@@ -29,8 +29,8 @@ func (f *failures) Degraded() bool {
 	return f.inARow > 0 || b.Away() || !f.holder.calling && b.Holds(f.host.Now())
 }
 
-// Turn returns when the key may ask again after Breaker.Admit refused its call. A turn in the future is kept
-// while the node is away: a key that asks earlier for another reason would otherwise lose its probe.
+// Turn returns when to call Breaker.Admit again, which has refused the key's call. A key with a turn in the
+// future keeps the turn while the node is away: the turn may be that of the next probe.
 func (f *failures) Turn(now clock.Instant) clock.Instant {
 	if b := f.host.Breaker(); f.turn <= now || f.turnOf != b || !b.Away() {
 		f.turn, f.turnOf = b.Turn(now), b
@@ -38,11 +38,11 @@ func (f *failures) Turn(now clock.Instant) clock.Instant {
 	return f.turn
 }
 
-// InARow returns how many calls of the key have failed in a row although its node was well.
+// InARow returns how many calls of the key have failed in a row although its node answered.
 func (f *failures) InARow() int { return f.inARow }
 
-// add delays the next call of a key whose call failed although its node is well, with full jitter. If the
-// node is away, its Breaker decides which key calls next.
+// add delays the next call of a key whose call failed although its node answers. If the node is away, its
+// Breaker decides which key calls next.
 func (f *failures) add(now clock.Instant) {
 	if f.host.Breaker().Away() {
 		f.inARow = 0
@@ -59,12 +59,12 @@ type fallback struct {
 	failures *failures
 	seeded   *seeded // nil before the first outage
 
-	mostActive int64         // the largest sum of weights that a reply named in the last activeFor TTLs
+	mostActive int64         // the largest active weight in replies of the last activeFor TTLs
 	mostAt     clock.Instant // when a reply named mostActive
 }
 
-// take decides without the store: it admits n tokens, or fewer but at least the number least, or none, and
-// returns how many. The next successful call reports the admitted tokens as debt, except under Unlimited.
+// take admits up to n tokens without the store and returns their number: at least the number least, or 0. The
+// next successful call reports these tokens as debt, except under Unlimited.
 func (f *fallback) take(now clock.Instant, least, n int64) (took int64) {
 	switch {
 	case f.admitsNone():
@@ -88,20 +88,18 @@ func (f *fallback) take(now clock.Instant, least, n int64) (took int64) {
 	return took
 }
 
-// dates returns the dating of tokens used now, by the limits in force.
 func (f *fallback) dates(now clock.Instant) dating {
 	return usedBy(now, f.host.Breaker().Server(now), f.limitsNow())
 }
 
-// coldDecides reports whether Policy.ColdStart decides, because the key has had no reply. In the outage of a
-// node that has replied for other keys, Policy.Fallback decides instead.
+// coldDecides reports whether Policy.ColdStart decides, because the key has had no reply. If the node has
+// replied for other keys before its outage, Policy.Fallback decides.
 func (f *fallback) coldDecides() bool {
 	return !f.heard.replied && !(f.failures.Degraded() && f.host.Breaker().Active() > 0)
 }
 
-// at returns when the local share can serve n tokens, at least fallbackPause from now: requests in line for
-// the share are served first, and after a refusal for another reason the share would be checked in a busy
-// loop. ok is false if waiting does not help.
+// at returns when the local share can serve n tokens; ok is false if waiting does not help. After a refusal
+// for another reason the share may have n tokens now: fallbackPause prevents a busy loop.
 func (f *fallback) at(now clock.Instant, n int64) (at clock.Instant, ok bool) {
 	if f.seeded == nil || !f.failures.Degraded() || n > f.most() || f.admitsNone() {
 		return Never, false
@@ -114,14 +112,13 @@ func (f *fallback) at(now clock.Instant, n int64) (at clock.Instant, ok bool) {
 	return at, true
 }
 
-// hear records the active weight of the reply g.
 func (f *fallback) hear(now clock.Instant, g *lease.Grant) {
 	if g.ActiveWeight >= f.mostActive || now > f.mostAt.Add(activeFor*f.ttl()) {
 		f.mostActive, f.mostAt = g.ActiveWeight, now
 	}
 }
 
-// active returns the sum of weights of the key's processes or, if unknown, of the node's (8.14).
+// active returns the active weight of the key or, if unknown, of the node (8.14).
 func (f *fallback) active() int64 {
 	byCalls := f.heard.byCalls(f.weight)
 	active := max(f.heard.active, f.mostActive, f.weight, byCalls)
@@ -135,7 +132,7 @@ func (f *fallback) part() part {
 	return part{f.limitsNow(), f.weight, f.active(), f.policy.Headroom}
 }
 
-// seed updates the local share. A reply only lowers the share: spent tokens stay spent.
+// seed returns the local share as of the last reply, which only lowers the share (8.14).
 func (f *fallback) seed(now clock.Instant) *seeded {
 	s, h, limits := f.seeded, f.heard, f.limitsNow()
 	if s == nil {
@@ -160,8 +157,8 @@ func (f *fallback) seed(now clock.Instant) *seeded {
 	return s
 }
 
-// heardEmptyAt returns from the last reply when token bucket k would have been empty; see share. Until every
-// lease at the time of the reply has ended, the bucket has at most the tokens that other holders do not hold.
+// heardEmptyAt returns when token bucket k would have been empty by the last reply; see share. Tokens that
+// other holders held count as used until their leases have ended.
 func (f *fallback) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.Instant {
 	h, burst := f.heard, f.burst(l)
 	if h.at == 0 {
@@ -179,7 +176,7 @@ func (f *fallback) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.I
 }
 
 // seedWindow charges s with this process's part of the tokens that window k had spent at the last reply. The
-// charge counts for the whole length of a sliding window, or until the boundary of a calendar.
+// charge counts for the length of a sliding window, or until the boundary of a calendar.
 func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 	h, p, replied := f.heard, f.part(), f.heard.at
 	left := max(0, h.levels[k])
@@ -196,10 +193,10 @@ func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 func (f *fallback) most() int64 { return f.part().most() }
 
 // forgive drops the debt that the local share has refilled (8.14), because the bucket has refilled it too. If
-// more than half the share is used up, forgive drops nothing, to offset the unreported debt of others.
+// the share lacks more than half, forgive drops nothing, to offset debt that others do not report.
 func (f *fallback) forgive(now clock.Instant) {
 	policy := f.policy
-	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // a cold start admits without the share
+	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // cold starts use no share
 	if len(f.holder.debt) == 0 || f.seeded == nil || cold || policy.Fallback != lease.FallbackLocalShare {
 		return
 	}
