@@ -14,35 +14,35 @@ type lineage struct {
 	epoch      int64 // 0 if nothing is known
 	counter    int64
 	running    int64
-	leaseMax   time.Duration // LeaseMax of the last reply, or the rest of the freeze if that is longer
+	leaseMax   time.Duration // LeaseMax of the last reply, or what was left of a freeze if that is longer
 	serverTime int64
-	expiry     time.Duration // remaining life of the bucket, counted from serverTime
+	expiry     time.Duration // from serverTime to the bucket's expiry
 }
 
-// Memory keeps the state of a Client whose key is at rest: the facts that prove a lost bucket, and estimates
-// that are slow to learn again. A Memory is small, since a process may have a million keys at rest. The zero
-// Memory means no reply.
+// Memory keeps the state of a Client whose key is at rest. A Memory is small, since a process may have a
+// million keys at rest. The zero Memory means no reply.
 type Memory struct {
 	lineage
 	executed clock.Instant // earliest time at which the bucket can have executed the last call
 	ttl      time.Duration // T in force
 	config   *lease.Config // at rest: the configuration in force, if it differs from the proposal
 	pace     pace          // at rest: the demand of the key's draws
-	calls    float32       // mean calls to the bucket per call of this process; negative for a guess, 0 if unknown
-	replied  bool          // a reply has arrived at some time
+	calls    float32       // mean calls to the bucket per call of this process; below 0 if guessed
+	replied  bool          // a reply has ever arrived
 	conflict bool          // see Client.Conflict
-	// At rest: the part of each burst that was left (8.14), and a fingerprint of the limits.
+	// At rest: the part of each burst that was left at the last reply (8.14), and a fingerprint of the
+	// limits.
 	left [lease.LimitsMax]uint8
 	of   uint16
 }
 
 func (m *Memory) expired(now clock.Instant) bool { return now >= m.executed.Add(m.expiry) }
 
-// prove writes the known facts about the bucket to r, unless the bucket may have expired by now.
+// prove writes the lineage to r, unless the bucket may have expired.
 func (m *Memory) prove(now clock.Instant, r *lease.Request) {
 	if m.epoch > 0 && !m.expired(now) {
 		r.Epoch, r.Counter, r.LeaseMax = m.epoch, m.counter, m.leaseMax
-		// An added fifteenth covers a clock that is slow by a sixteenth; see leaseSpan.
+		// The added 15th covers a process clock that is slow by a 16th (5.11).
 		age := max(0, now.Sub(m.executed))
 		r.HeardAt, r.HeardAge, r.HeardExpiry = m.serverTime, age+age/15, m.expiry
 	}
@@ -62,8 +62,7 @@ func (m *Memory) hear(sent clock.Instant, weight int64, counted bool, g *lease.G
 	m.executed, m.replied = sent, true
 }
 
-// count updates m.calls from the reply g to a holder of this weight (docs/protocol.md section 8.14). The
-// first reply of a bucket gives only a guess.
+// count updates m.calls from the reply g to a holder of this weight (docs/protocol.md section 8.14).
 func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
 	if !counted && g.Epoch != m.epoch {
 		calls, span := g.ActiveWeight/weight, max(1, exact.Micros(activeFor*g.Config.TTL))
@@ -85,25 +84,24 @@ func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
 	m.calls += (calls - m.calls) / last
 }
 
-// callsMost bounds the calls that one reply adds to the mean.
 const callsMost = 1 << 30
 
-// byCalls returns the active weight if all processes have this weight and call alike; 0 if unknown.
+// byCalls estimates the active weight, as if all processes had this weight and called alike; 0 if unknown.
 func (m *Memory) byCalls(weight int64) int64 {
 	return weight * int64(math.Round(math.Abs(float64(m.calls))))
 }
 
-// recent reports whether the last answered call was sent within the last T: the key then counts as in use.
+// recent reports whether the last answered call was sent within the last T, so that the key counts as in use.
 func (m *Memory) recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
 
-// propose records that before is no longer proposed; before stays in force until a reply says otherwise.
+// propose records that before, which is no longer proposed, stays in force until a reply names another.
 func (m *Memory) propose(before *lease.Config) {
 	if m.replied && m.config == nil {
 		m.config = before
 	}
 }
 
-// inForce returns the configuration in force for a process with this proposal.
+// inForce returns the configuration in force, which is proposed unless config is set.
 func (m *Memory) inForce(proposed *lease.Config) *lease.Config {
 	if m.config != nil {
 		return m.config
@@ -125,7 +123,7 @@ func (m *Memory) leftOf(k int, burst int64) int64 {
 	return exact.MulDiv(int64(m.left[k]), burst, max(1, min(burst, 255)))
 }
 
-// fingerprint distinguishes the limits of a key at rest from limits configured later.
+// fingerprint returns a hash by which a key at rest recognises its limits.
 func fingerprint(limits []lease.Limit) uint16 {
 	h := uint64(0)
 	for _, l := range limits {
@@ -141,7 +139,7 @@ func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 	p := *own
 	if v := inForce.Version; Wins(v, p.Version) {
 		if v.Deploy == p.Version.Deploy && !IsSet(v) {
-			p.Version = v // the limits set at run time were cleared, so the program's count again
+			p.Version = v // limits set at run time were cleared (6.9)
 		} else {
 			p = *inForce
 		}
@@ -153,11 +151,11 @@ func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 	return p
 }
 
-// pace is the demand of a key at rest: the two means of type demand, but in requests per second, because a
-// lease saves one call per request. A process may have a million keys at rest, so the means are float32.
+// pace is the demand of a key at rest: the two means of type demand, in requests per second. float32 keeps a
+// Memory small.
 type pace struct{ fast, slow float32 }
 
-// after returns p advanced by the time since, at whose end 0 or 1 requests came.
+// after returns p advanced by the time since, at the end of which 0 or 1 requests came.
 func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
 	dt := max(since, 0).Seconds()
 	mean := func(old float32, halfLife float64) float32 {
@@ -167,9 +165,9 @@ func (p pace) after(since time.Duration, requests float64, target time.Duration)
 	return pace{mean(p.fast, target.Seconds()/2), mean(p.slow, target.Seconds()*4)}
 }
 
-// weigh returns the weight of a sample over dt seconds: about 1 - 2^(-dt/halfLife) for a short dt. The
-// simulator needs results that are equal to the last bit on every machine, so float64(x*y) rounds each
-// product: some processors would fuse a product with the following sum.
+// weigh returns the weight of a sample over dt seconds: about 1 - 2^(-dt/halfLife) for a short dt. A
+// conversion rounds each product, so that the simulator gets equal bits from processors that would fuse the
+// product with a sum.
 func weigh(dt, halfLife float64) float64 {
 	return dt / (dt + float64(halfLife*math.Log2E))
 }
@@ -177,24 +175,23 @@ func weigh(dt, halfLife float64) float64 {
 // slowBelow is the fewest expected requests per lease: a key with fewer gets no lease.
 const slowBelow = 2
 
-// rttUnknown is the assumed round trip to a node that has not been called yet.
+// rttUnknown is the round trip assumed before the first call to a node.
 const rttUnknown = time.Millisecond
 
 // Heard is the last reply about the bucket. Any goroutine may read a copy. The zero Heard means no reply.
 type Heard struct {
 	Memory
-	headroom  float64 // Policy.Headroom, by which levels are below the bucket's levels
-	contended bool    // a holder lately asked for more than the level while others held tokens
-	active    int64   // sum of the weights of all holders
+	headroom  float64 // Policy.Headroom, which levels leave out
+	contended bool    // the bucket was contended (7.6)
+	active    int64   // the active weight
 	limits    []lease.Limit
 	levels    [lease.LimitsMax]int64         // whole tokens
 	next      [lease.LimitsMax]time.Duration // until a level has one token more; 0 for a full level
-	at        clock.Instant                  // time of the reply; 0 if none has arrived since the key became active
+	at        clock.Instant                  // time of the reply; 0 before the first reply to this Client
 	others    int64                          // tokens that other processes held and may give back
 	frozen    time.Duration                  // time from the reply to the end of a freeze
-	// At the reply the bucket lacked the shortOf tokens that the call needed, and cannot have them before
-	// shortUntil; shortOf is 0 if the bucket had enough. shortOf and shortUntil are more exact than levels
-	// and next, because the bucket counts fractions of tokens.
+	// The call needed shortOf tokens, which the bucket lacks until shortUntil; 0 if the bucket had enough.
+	// shortUntil is more exact than levels and next, because the bucket counts fractions of tokens.
 	shortOf    int64
 	shortUntil clock.Instant
 }
@@ -211,10 +208,10 @@ func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Gran
 	}
 }
 
-// Replied reports whether any reply has arrived.
+// Replied reports whether a reply has ever arrived.
 func (h *Heard) Replied() bool { return h.replied }
 
-// Frozen reports whether the bucket was frozen at the time of the reply, after a loss.
+// Frozen reports whether the bucket was frozen at the time of the reply (6.5).
 func (h *Heard) Frozen() bool { return h.frozen > 0 }
 
 // counts reports whether the reply to open names all processes that call as often as this one (8.14).
@@ -248,7 +245,7 @@ func (h *Heard) binding() (k int) {
 func (h *Heard) earliest(n int64) clock.Instant {
 	at := h.executed
 	n -= h.others
-	further := time.Duration(math.MaxInt64) // refill time of the tokens beyond shortOf, by the fastest limit
+	further := time.Duration(math.MaxInt64) // least refill time of the tokens beyond shortOf
 	for k, l := range h.limits {
 		at = max(at, h.executed.Add(h.until(k, n)))
 		further = min(further, timeFor(l, n-h.shortOf))
@@ -259,26 +256,27 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	return at
 }
 
-// Outlook is the information about a key that accompanies a decision.
+// Outlook describes a key to the caller that gets a decision.
 type Outlook struct {
-	Limit      lease.Limit   // the limit with the smallest part of its burst left; for a denial, with the longest wait
-	Remaining  int64         // tokens of Limit in the process and in the bucket, 0 to the burst less headroom
-	RetryAfter time.Duration // until the requested tokens can exist, at least 1 ns
-	ResetAfter time.Duration // until Remaining is at its largest, if nothing more is drawn
+	Limit      lease.Limit   // the limit with the least left of its burst or, for a denial, the longest wait
+	Remaining  int64         // tokens of Limit in process and bucket, at most the burst less the headroom
+	RetryAfter time.Duration // time until the requested tokens can exist, at least 1 ns
+	ResetAfter time.Duration // time until Remaining is at its largest, if nothing more is drawn
 }
 
 // Outlook returns the Outlook at now of a request for n tokens by a process that held held tokens.
 func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
 	var o Outlook
 	since := now.Sub(h.at)
-	least := 2.0 // above any fraction of a burst: no limit yet
+	least := 2.0 // above any part of a burst
 	longest := time.Duration(math.MinInt64)
 	for k, l := range h.limits {
 		capacity := grantable(l, h.headroom)
 		left := min(capacity, h.levels[k]+held)
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
-			// Count as if the bucket had executed the call at the reply, so that no caller retries too early.
+			// The bucket may have executed the call as late as the reply, and no caller should retry too
+			// early.
 			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
@@ -291,7 +289,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 			o.Limit, o.Remaining = l, max(left, 0)
 			reset := h.until(k, capacity-held)
 			if capacity-held > h.levels[k] && l.Kind == lease.KindSliding {
-				reset = l.TimeToFull() // by then the latest charges are dropped
+				reset = l.TimeToFull() // the latest charge is dropped by that time
 			}
 			o.ResetAfter = max(0, reset-since)
 		}
@@ -300,8 +298,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 	return o
 }
 
-// until returns how long after the reply level k has n tokens, if nothing more is drawn. A sliding window
-// regains one token or more when its oldest cell is dropped, perhaps all tokens.
+// until returns how long after the reply level k has n tokens, if nothing more is drawn.
 func (h *Heard) until(k int, n int64) time.Duration {
 	l, missing := h.limits[k], n-h.levels[k]
 	if missing > 0 && h.next[k] > 0 {
@@ -310,8 +307,8 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return timeFor(l, missing)
 }
 
-// timeFor returns how long the limit l takes to refill n tokens, at most 292 years. The result is 0 for a
-// window, which regains tokens when old charges are dropped, perhaps all at once.
+// timeFor returns how long the limit l takes to refill n tokens, at most 292 years. A window may regain all
+// tokens at once, so its result is 0.
 func timeFor(l lease.Limit, n int64) time.Duration {
 	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
 	switch {
@@ -323,14 +320,14 @@ func timeFor(l lease.Limit, n int64) time.Duration {
 	return time.Duration(d)
 }
 
-// GrantOutlook returns the Outlook of a request for n tokens that g admitted, by a process that holds none.
+// GrantOutlook returns the Outlook of a request for n tokens that g admitted, in a process without a lease.
 func GrantOutlook(g *lease.Grant, n int64, headroom float64) Outlook {
 	h := Heard{limits: g.Config.Limits, levels: g.Levels, next: g.Next, headroom: headroom}
 	return h.Outlook(0, n, 0, true)
 }
 
-// StateOutlook returns the Outlook of a request for n tokens at the time of s, the Status of a State, by a
-// process that holds held tokens and has this Policy.Headroom.
+// StateOutlook returns the Outlook of a request for n tokens at the time of s, in a process with held tokens
+// and this headroom. s is of a State, from whose levels no headroom was subtracted.
 func StateOutlook(s *lease.Status, n, held int64, headroom float64, admitted bool) Outlook {
 	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next, headroom: headroom}
 	for k, l := range h.limits {

@@ -6,15 +6,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// holder is the holder's half of the protocol: docs/protocol.md section 5. Client decides how many tokens to
-// ask for.
+// holder is the holder's side of the calls: docs/protocol.md section 5. Client decides when to call and for
+// how many tokens.
 type holder struct {
 	Pool pool.Pool
 
 	id        string
 	open      lease.Request // the last call built
-	calling   bool          // the call open is under way
-	isOpen    bool          // whether a reply to the call in open is still accepted
+	calling   bool          // open is under way
+	isOpen    bool          // a reply to open is still accepted
 	firstSent clock.Instant // when open was first sent
 	ended     int64         // the highest seq of a call that was answered or has failed
 
@@ -27,13 +27,13 @@ type holder struct {
 	reported       int64 // heard.running at the start of the present report interval
 	disowned       int64 // draws up to this running time belong to another id; see rename
 
-	lent     bool  // Unlimited is in force: tokens in the pool are not in the ledger (6.17)
+	lent     bool  // Unlimited has lent the tokens in the pool, which are not in the ledger (6.17)
 	base     int64 // tokens in the pool when they were last counted
 	lateSeen int64 // result of Pool.Late at the last count
 	account  Account
 }
 
-// ask has the demands of a call, to which the holder adds its report.
+// ask has the demand of a call, to which the holder adds its report.
 type ask struct {
 	Config              lease.Config
 	Want, Need, Waiting int64
@@ -46,29 +46,27 @@ type ask struct {
 
 // Accepted has the tokens of an accepted reply, which Client.Serve hands out.
 type Accepted struct {
-	Waited   int64     // tokens for exactly the requests that ask.Waiting counted
-	Reserved int64     // tokens withheld from the pool for requests in line; they count as taken from the pool
+	Waited   int64     // tokens for the requests that ask.Waiting counted
+	Reserved int64     // tokens for requests in line; they count as taken from the pool
 	draw     pool.Draw // the draw of Waited and Reserved
 }
 
-// init makes h usable. id identifies the holder to the bucket and must differ between processes.
 func (h *holder) init(id string, stripes int) {
 	h.id = id
 	h.Pool.Init(stripes)
 }
 
-// openCall closes the open call and builds the call seq, which is sent at once. seq must be above all earlier
-// seqs. The request is valid until the next openCall.
+// openCall closes the open call and builds the call seq, which is sent at once. The request is valid until
+// the next openCall.
 func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.giveUp()
 	h.Expire(now)
 	if h.heard.epoch != 0 && h.heard.expired(now) {
 		h.heard.lineage = lineage{}
-		h.burnUnused() // the bucket may have expired, and a new one starts full
+		h.burnUnused() // the bucket may have expired: a new bucket starts full
 		h.publish()
 	}
-	// Refund and unused count only while the bucket knows the holder. After a pause the bucket does not know
-	// the holder: the first call omits refund and unused, the next one has them (5.9).
+	// Refund and unused travel only if the bucket knows the holder: after a pause with the second call (5.9).
 	var reports []lease.Late
 	if now < h.Deadline() {
 		reports = h.refund.back(lease.LateRefund, h.unused.back(lease.LateUnused, nil))
@@ -100,7 +98,7 @@ func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	return &h.open
 }
 
-// resend returns the open call to be sent again; nil if no retry is worth sending (5.2).
+// resend returns the open call if it is due for a retry (5.2), or nil.
 func (h *holder) resend(now clock.Instant) *lease.Request {
 	if h.open.Draw || !h.isYoung(now) {
 		return nil
@@ -108,14 +106,13 @@ func (h *holder) resend(now clock.Instant) *lease.Request {
 	return &h.open
 }
 
-// isYoung reports whether a call is open and its grant would not arrive too late.
+// isYoung reports whether a call is open and young enough for a retry (5.2).
 func (h *holder) isYoung(now clock.Instant) bool {
 	return h.isOpen && now.Sub(h.firstSent) <= h.open.Config.TTL/2
 }
 
-// giveUp closes the open call. The tokens that the call returned are burnt, because the bucket may have
-// credited them. The next call reports debt and charge again: a bucket that counts them twice only admits
-// less.
+// giveUp closes the open call. Its returned tokens are burnt, because the bucket may have credited them. The
+// next call reports debt and charge again: counted twice, they only make the bucket admit less.
 func (h *holder) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + Reported(h.open.Late, lease.LateUnused)
@@ -124,9 +121,9 @@ func (h *holder) giveUp() {
 	}
 }
 
-// accept processes the reply to the open call (5.3). Any other reply changes nothing, and ok is false. accept
-// withholds up to reserve tokens from the pool for requests in line, because a take could overtake those
-// requests. If burns is set, the holder holds nothing afterwards.
+// accept processes the reply to the open call (5.3). Any other reply changes nothing, and ok is false. Up to
+// reserve tokens stay out of the pool, where a take could overtake requests in line. If burns is set, the
+// holder holds nothing afterwards.
 func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns bool) (got Accepted, ok bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
@@ -171,7 +168,7 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 
 	switch h.heard.epoch {
 	case g.Epoch:
-	case 0: // after the first reply, refunds of unknown draws count as drawn now
+	case 0: // refunds of unknown draws count as drawn at the first reply (5.8)
 		for i := range h.refund {
 			h.refund[i].first, h.refund[i].last = g.Running, g.Running
 		}
@@ -184,9 +181,8 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 	return got, true
 }
 
-// publish gives the pool the epoch and running time of the last reply. The bucket counted the pool's tokens
-// as held at the last reply: they leave the ledger later. Tokens lent under Unlimited were never in the
-// bucket.
+// publish tells the pool to date draws by the last reply, after which the pool's tokens leave the ledger. The
+// draw of lent tokens has no epoch, because the bucket never had them.
 func (h *holder) publish() {
 	if h.lent {
 		h.Pool.SetDrawn(0, h.heard.running)
@@ -197,13 +193,14 @@ func (h *holder) publish() {
 
 // Expire burns a holding whose deadline has passed.
 func (h *holder) Expire(now clock.Instant) {
-	// In an outage every request may call Expire: burning an empty pool would make the intervals wrap (5.7).
+	// In an outage every request may call Expire. If each burnt an empty pool, the intervals would wrap
+	// (5.7).
 	if now >= h.Deadline() && h.Pool.Held() > 0 {
 		h.burn()
 	}
 }
 
-// Never is a time that is never reached, so it needs no timer.
+// Never is later than any reading of a clock.
 const Never = clock.Instant(1<<63 - 1)
 
 func (h *holder) endsAt() clock.Instant {
@@ -213,20 +210,19 @@ func (h *holder) endsAt() clock.Instant {
 	return h.Deadline()
 }
 
-// Deadline returns the time at which the whole holding has expired. The result means nothing while the pool
-// is empty.
+// Deadline returns when the whole holding expires. The time means nothing while the pool is empty.
 func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }
 
-// IsOpen reports whether a call is under way or waits for its retry.
+// IsOpen reports whether a call is under way or may be retried.
 func (h *holder) IsOpen() bool { return h.isOpen }
 
 func (h *holder) notAdmitted(n int64) {
-	h.counted(h.Pool.Held()) // first count pool tokens as admitted; granted tokens are counted already
+	h.counted(h.Pool.Held()) // count the takes from the pool before subtracting
 	h.account.Admitted -= n
 }
 
-// putBack returns n unused tokens of draw d, which came from the pool, to the pool or else with the next call
-// (5.7). The running time of d excludes an older interval with the same number.
+// putBack returns n unused tokens of draw d to the pool, from which they came, or with the next call (5.7).
+// The running time of d rules out an older interval with the same number.
 func (h *holder) putBack(now clock.Instant, n int64, d pool.Draw) {
 	if n > 0 && now < h.Deadline() && d.Running >= h.reported && h.Pool.Put(n, d.Interval) {
 		h.base += n
@@ -236,8 +232,8 @@ func (h *holder) putBack(now clock.Instant, n int64, d pool.Draw) {
 	h.sendBack(n, d)
 }
 
-// sendBack returns n unused tokens of draw d with the next call. Tokens of an earlier epoch are burnt,
-// because the bucket has lost its state since.
+// sendBack returns n unused tokens of draw d with the next call, or burns tokens that this holder does not
+// own.
 func (h *holder) sendBack(n int64, d pool.Draw) {
 	if n <= 0 {
 		return
@@ -250,7 +246,7 @@ func (h *holder) sendBack(n int64, d pool.Draw) {
 	h.unused.add(n, d.Running, h.drawnBy())
 }
 
-// owns reports whether the tokens of draw d belong to this bucket and this id may give them back.
+// owns reports whether draw d is of this epoch of the bucket and of this id.
 func (h *holder) owns(d pool.Draw) bool {
 	return d.Epoch != 0 && d.Epoch == h.heard.epoch && d.Running > h.disowned
 }
@@ -260,14 +256,14 @@ func (h *holder) burnTaken(n int64) {
 	h.account.Burnt += n
 }
 
-// burnUnused burns the unused tokens that wait to be reported, and drops the refunds.
+// burnUnused burns the unused tokens of the next report, and drops its refunds.
 func (h *holder) burnUnused() {
 	h.account.Burnt += h.unused.sum()
 	h.unused, h.refund = nil, nil
 }
 
 // Refund reports with the next call that n admitted tokens of draw d, nil if unknown, were not used (5.8).
-// Tokens lent under Unlimited never left a limit and need no refund.
+// Tokens that Unlimited has lent need no refund.
 func (h *holder) Refund(n int64, d *pool.Draw) {
 	switch {
 	case d != nil && h.owns(*d):
@@ -277,16 +273,16 @@ func (h *holder) Refund(n int64, d *pool.Draw) {
 	}
 }
 
-// drawnBy returns the dating of tokens drawn at running times of the bucket, by the last reply.
+// drawnBy returns the dating of draws, whose times are running times of the bucket.
 func (h *holder) drawnBy() dating {
 	return dating{true, h.heard.limits, h.heard.serverTime, h.heard.running, 1}
 }
 
-// owes reports whether the next call must carry late tokens (5.8).
+// owes reports whether the next call must report late tokens (5.8).
 func (h *holder) owes() bool { return len(h.unused)+len(h.refund)+len(h.debt)+len(h.charge) > 0 }
 
-// rename burns the holding and continues under another id: the answer to ErrStale (5.12). Another process
-// uses the old id and may give back the earlier draws.
+// rename burns the holding and takes another id after ErrStale (5.12). The process with the old id may give
+// back the earlier draws.
 func (h *holder) rename(id string) {
 	h.giveUp()
 	h.burn()
@@ -295,7 +291,7 @@ func (h *holder) rename(id string) {
 	h.disowned = max(h.disowned, h.heard.running)
 	h.heard.lineage = lineage{}
 	h.publish()
-	h.Pool.SetDeadline(0) // the bucket does not know the new id: its first call may carry no refund
+	h.Pool.SetDeadline(0) // the first call of a new id carries no refund (5.9)
 }
 
 func (h *holder) burn() {
@@ -305,7 +301,7 @@ func (h *holder) burn() {
 	h.base, h.lent = 0, false
 }
 
-// counted books the tokens taken since the last count; held is the number of tokens now in the pool.
+// counted books the tokens taken since the last counted; held is the number of tokens now in the pool.
 func (h *holder) counted(held int64) {
 	late := h.Pool.Late()
 	h.account.Admitted += h.base - held - (late - h.lateSeen)
@@ -314,8 +310,8 @@ func (h *holder) counted(held int64) {
 	h.base = held
 }
 
-// BurnLate books the tokens as burnt that takes found past the strict deadline after Close. Close had counted
-// these tokens as admitted. BurnLate returns their number.
+// BurnLate books the tokens of takes after the strict deadline as burnt, which Close has counted as admitted,
+// and returns their number.
 func (h *holder) BurnLate() int64 {
 	n := h.Pool.Late() - h.lateSeen
 	h.lateSeen += n
@@ -324,7 +320,7 @@ func (h *holder) BurnLate() int64 {
 	return n
 }
 
-// here returns how many tokens this process holds, including tokens on their way back to the bucket.
+// here returns how many tokens this process holds or is about to give back.
 func (h *holder) here() int64 {
 	n := h.Pool.Held() + h.refund.sum() + h.unused.sum()
 	if h.isOpen {
@@ -333,16 +329,15 @@ func (h *holder) here() int64 {
 	return n
 }
 
-// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A refunded token
-// stays in Admitted and counts in Refunded too. A token drawn for a request that was not admitted counts as
-// held until a report has returned it, even if the bucket credits nothing for it.
+// Account books a holder's tokens: Granted = Admitted + Returned + Burnt + Held. Refunded tokens stay in
+// Admitted. Unused tokens count as held until the bucket has executed their report.
 type Account struct {
 	Granted  int64 // accepted from the bucket
-	Admitted int64 // taken from the pool, or given to waiting requests
+	Admitted int64 // taken from the pool, or handed to waiting requests
 	Returned int64 // given back in a call that the bucket executed
 	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
 	Held     int64 // unused in the pool, or on the way back to the bucket
-	Refunded int64 // part of Admitted: refunded to the bucket
+	Refunded int64 // those of Admitted that were refunded
 }
 
 // Conserved reports whether every token is accounted for exactly once.

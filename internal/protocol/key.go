@@ -19,21 +19,19 @@ import (
 //	any              -- Leave -->     gone
 //
 // An active key has a Client, which decides its requests. A request for a key at rest becomes a draw, is
-// decided by the local share (Fallback), or activates the key. Only Draw, Drew, Activate, Rest and Leave
-// change the state.
+// decided by the local share (Fallback), or activates the key.
 //
-// A Key is small, since a process may have a million keys at rest. The user guards each Key with a lock. The
-// zero Key is at rest and has no Memory.
+// The user guards each Key with a lock. The zero Key is at rest and has no Memory.
 type Key struct {
 	state  keyState
-	denied bool // while the key is at rest: whether its last request was denied
-	// The user owns Given (the proposal came from the key's handle) and Node (the key's node).
+	denied bool // at rest: whether the last request was denied
+	// The user owns Given, whether the proposal came from the key's handle, and Node, the key's node.
 	Given bool
 	Node  int32
 
 	memory  Memory        // at rest
-	own     *lease.Config // while the key is at rest: the configuration that this process proposes; nil if unknown
-	unheard *Unheard      // at rest: the requests decided without the store, for the limits of own; nil if none
+	own     *lease.Config // at rest: this process's proposal; nil if unknown
+	unheard *Unheard      // at rest: the decisions without the store, by the limits of own
 	draw    *Draw         // the draw under way; nil unless the key is drawing
 }
 
@@ -43,7 +41,7 @@ const (
 	keyResting keyState = iota // the key has no Client and no draw
 	keyDrawing                 // the key has no Client; a draw is under way
 	keyActive                  // the key has a Client
-	keyGone                    // is forgotten
+	keyGone                    // the key is forgotten
 )
 
 // Draw is the lease call of one request for a key at rest. The user sets For, Request and Owner.
@@ -61,7 +59,7 @@ type Terms struct {
 	Policy   *lease.Policy
 	Proposed *lease.Config
 	RTT      time.Duration // 99th percentile of the node's round trips; 0 if unknown
-	// CallTimeout bounds a draw. If the node answers too slowly for draws, a Client decides.
+	// A node with an RTT above a quarter of CallTimeout gets no draws.
 	CallTimeout time.Duration
 }
 
@@ -74,11 +72,11 @@ func (k *Key) Gone() bool { return k.state == keyGone }
 // UnderWay returns the draw under way, or nil.
 func (k *Key) UnderWay() *Draw { return k.draw }
 
-// Way says how a request for a key at rest is answered.
+// Way says how to answer a request.
 type Way int8
 
 const (
-	ByClient Way = iota // a Client must decide: call Activate
+	ByClient Way = iota // a Client decides: call Activate
 	ByDraw              // a draw decides: call Draw, then Drew
 	ByShare             // the local share decides: call Fallback
 )
@@ -95,7 +93,7 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 		}
 		return ByClient
 	case a.Patience != OneCall, 4*t.RTT > t.CallTimeout,
-		k.unheard != nil && now < k.unheard.FullAt(t, b.Active()), // a Client must report the admitted tokens
+		k.unheard != nil && now < k.unheard.FullAt(t, b.Active()), // a Client must report the debt
 		k.own != nil && k.own != t.Proposed && k.memory.recent(now),
 		!k.memory.draws(now, a.N, t):
 		return ByClient
@@ -103,10 +101,10 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 	return ByDraw
 }
 
-// draws reports whether a draw, not a Client, serves a request for n tokens best (8.17).
+// draws reports whether a draw suits a request for n tokens better than a Client (8.17).
 func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 	c := m.inForce(t.Proposed)
-	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a process that sets MinBatch wants leases
+	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // MinBatch asks for leases
 		return false
 	}
 	single := false
@@ -126,8 +124,8 @@ func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 		single || cramped(t.Policy, c, rtt)
 }
 
-// Draw makes d the draw of the request d.For, which Asked answers with ByDraw. No other draw may begin until
-// Drew has processed the reply or a Client has taken over d.
+// Draw begins the draw d for the request d.For, which Asked answers with ByDraw. No other draw may begin
+// before Drew has processed the reply or a Client has taken over d.
 func (k *Key) Draw(now clock.Instant, seq int64, t *Terms, d *Draw) {
 	m, n := &k.memory, d.For.N
 	c := m.inForce(t.Proposed)
@@ -144,8 +142,8 @@ func (k *Key) Draw(now clock.Instant, seq int64, t *Terms, d *Draw) {
 	k.state, k.draw, k.own, k.unheard = keyDrawing, d, t.Proposed, nil
 }
 
-// Drew processes the reply g to the draw d, which arrived at now from the node of b. If g admits the request,
-// ok is true, and from is the draw of its tokens. Otherwise a Client must take over the draw, unless one has.
+// Drew processes the reply g to the draw d, which arrived at now from the node of b. If ok is true, g admits
+// the request with tokens of the draw from. Otherwise a Client must take over d, unless one has.
 func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from pool.Draw, ok bool) {
 	m, r := &k.memory, d.Request
 	plain := k.draw == d && g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
@@ -169,7 +167,7 @@ func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from
 }
 
 // Fallback takes up to n tokens from the local share of a key that has had no reply, or none if the share has
-// fewer than least. active is the weight of all processes on the node.
+// fewer than least. active is the node's active weight.
 func (k *Key) Fallback(now clock.Instant, least, n int64, t *Terms, active int64) (took int64, u *Unheard) {
 	if k.unheard == nil {
 		k.unheard = new(Unheard)
@@ -201,7 +199,7 @@ func (k *Key) Rest(m Memory, denied bool) {
 // Leave marks k as gone.
 func (k *Key) Leave() { k.state = keyGone }
 
-// Propose makes c the proposal of k; nil makes the next request look the limits up. The former proposal
+// Propose makes c the proposal of k; nil makes the next request look up the limits. The former proposal
 // counts as in force unless a reply has named another configuration.
 func (k *Key) Propose(c *lease.Config) {
 	k.memory.propose(k.own)
@@ -211,7 +209,7 @@ func (k *Key) Propose(c *lease.Config) {
 // Own returns the proposal of k; nil if unknown.
 func (k *Key) Own() *lease.Config { return k.own }
 
-// Proposed returns Own if k counts as in use, otherwise nil.
+// Proposed returns Own if k is drawing or had a reply within the last T, otherwise nil.
 func (k *Key) Proposed(now clock.Instant) *lease.Config {
 	if k.state != keyDrawing && !k.memory.recent(now) {
 		return nil
@@ -219,7 +217,7 @@ func (k *Key) Proposed(now clock.Instant) *lease.Config {
 	return k.own
 }
 
-// InUse returns the limits in force, as known to k, if k is at rest and counts as in use; otherwise nil.
+// InUse returns the limits in force, as known to k, if Proposed is not nil; otherwise nil.
 func (k *Key) InUse(now clock.Instant) []lease.Limit {
 	if k.Proposed(now) == nil {
 		return nil
@@ -227,7 +225,7 @@ func (k *Key) InUse(now clock.Instant) []lease.Limit {
 	return k.memory.inForce(k.own).Limits
 }
 
-// Limits returns the limits that a reply named within the last T; nil if none came.
+// Limits returns the limits in force by a reply within the last T; nil if none came.
 func (k *Key) Limits(now clock.Instant) []lease.Limit {
 	if !k.memory.recent(now) {
 		return nil
@@ -235,7 +233,7 @@ func (k *Key) Limits(now clock.Instant) []lease.Limit {
 	return k.InUse(now)
 }
 
-// Owes reports whether k may have admitted tokens that were not reported to the bucket.
+// Owes reports whether k may have admitted tokens that the bucket has not heard of.
 func (k *Key) Owes() bool { return k.unheard != nil }
 
 // Denied reports whether k is at rest and its last request was denied.
@@ -246,42 +244,40 @@ func (k *Key) Admits(now clock.Instant) bool {
 	return k.own != nil && !k.denied && k.memory.recent(now)
 }
 
-// Lifetime returns how long after its last use k may be forgotten. c is this process's proposal.
+// Lifetime returns how long after its last use to keep k. c is this process's proposal.
 func (k *Key) Lifetime(c *lease.Config) time.Duration {
 	return longestToFull(k.memory.inForce(c).Limits) + k.memory.ttl
 }
 
-// Unheard decides for a key that has had no reply and has no Client, while the key's node is away
-// (docs/protocol.md section 8.14). The zero Unheard has a full share.
+// Unheard decides for a key without a reply and a Client while the key's node is away (docs/protocol.md
+// section 8.14). The zero Unheard has a full share.
 type Unheard struct {
 	share
 	debt int64 // admitted so far
 }
 
-// decides reports whether an Unheard can decide on the request a; otherwise a Client must. active is the
-// weight of all processes on the node; 0 if the node has sent no reply.
+// decides reports whether an Unheard can decide the request a. active is the node's active weight; 0 if the
+// node has sent no reply.
 func (t *Terms) decides(active int64, a Ask) bool {
 	return a.Patience != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
 		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && a.Most(t.Most()) <= t.Most()
 }
 
-// Denies reports whether an Unheard denies every request, as of a StartEmpty bucket, which may be empty.
+// Denies reports whether an Unheard denies every request. A bucket with StartEmpty may be empty.
 func (t *Terms) Denies(active int64) bool {
 	return active == 0 || t.Policy.Fallback == lease.FallbackDeny ||
 		SwitchOf(t.Proposed.Limits) == SwitchBlocked ||
 		t.Proposed.StartEmpty && t.Policy.Fallback == lease.FallbackLocalShare
 }
 
-// Most returns the most tokens that the bucket can have at once.
+// Most returns the smallest burst, less the headroom.
 func (t *Terms) Most() int64 { return mostOf(t.Proposed.Limits, t.Policy.Headroom) }
 
-// part returns the part of a process with the terms t; active is the weight of all processes on the node.
 func (t *Terms) part(active int64) part {
 	weight := weightOf(t.Policy)
 	return part{t.Proposed.Limits, weight, max(active, weight), t.Policy.Headroom}
 }
 
-// take takes up to n tokens, or none if the share has fewer than least.
 func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64) int64 {
 	if now >= u.FullAt(t, active) {
 		*u = Unheard{}
@@ -309,8 +305,8 @@ func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
 	return at
 }
 
-// Outlook returns the Outlook of a request for n tokens that u admitted, or denied for a lack of tokens.
-// callTimeout is the retry time for a request that the share can never serve.
+// Outlook returns the Outlook of a request for n tokens that u has decided. RetryAfter is at least
+// callTimeout for a request that the share can never serve.
 func (u *Unheard) Outlook(
 	now clock.Instant, n int64, t *Terms, active int64, callTimeout time.Duration,
 ) Outlook {

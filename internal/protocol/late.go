@@ -10,9 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Reports of tokens that were drawn or used earlier: docs/protocol.md, section 5.8.
-
-// lates is the list of tokens that wait to be reported, sorted by the time of their draw or use.
+// lates lists tokens to report, sorted by the time of their draw or use: docs/protocol.md, section 5.8.
 type lates []late
 
 // late is a number of tokens that were drawn or used between the times first and last.
@@ -25,18 +23,17 @@ func (l lates) sum() (n int64) {
 	return n
 }
 
-// dating chooses the time reported for an entry, that of its oldest or of its latest token, and has the
-// limits and clocks that decide how long a token counts. dating is a value, as every request in an outage
-// needs one.
+// dating has the limits and clocks that decide how long a token counts. It dates an entry by its oldest token
+// if oldest is set, otherwise by its latest.
 type dating struct {
 	oldest bool
 	limits []lease.Limit
 	server int64 // the server's clock in microseconds; 0 if unknown
-	now    int64 // the present time on the clock of the entries
+	now    int64 // the present time by the clock of the entries
 	micro  int64 // units of the entries' clock per microsecond
 }
 
-// counted returns for how many more cells a token of the time at counts, summed over the limits.
+// counted returns for how many more cells a token of the time at counts, in all limits together.
 func (d dating) counted(at int64) (cells int64) {
 	now := d.server
 	if now == 0 {
@@ -48,21 +45,21 @@ func (d dating) counted(at int64) (cells int64) {
 	return cells
 }
 
-// counts returns for how many more cells l counts a token that was used age microseconds ago. now is in
-// microseconds, by the server's clock if isServer.
+// counts returns for how many more cells l counts a token of age microseconds. now is in microseconds, by the
+// server's clock if isServer is set.
 func counts(l lease.Limit, now, age int64, isServer bool) int64 {
 	switch {
 	case !l.Windowed():
-		return 0 // a token bucket has no cells
-	case l.Kind == lease.KindCalendar && isServer: // with an unknown server's clock a calendar counts as sliding
+		return 0
+	case l.Kind == lease.KindCalendar && isServer: // without the server's clock a calendar slides
 		length, into := exact.Micros(l.Per), now-exact.Micros(l.Offset)
 		if into-exact.FloorDiv(into, length)*length >= age {
 			return exact.WindowCells
 		}
 		return 0
 	}
-	// Cells are at fixed times: if age decided alone, any two entries would at some time count alike and be
-	// merged. Two cells are added for a token that another clock counts longer.
+	// Cells begin at fixed times. By age alone, any two entries would at some time count alike and be merged.
+	// Two cells are added because another clock may count the token for longer.
 	cell := max(1, exact.Micros(l.Per)/exact.WindowCells)
 	return max(0, exact.WindowCells+2+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
 }
@@ -87,8 +84,8 @@ func (l *lates) add(n, at int64, d dating) {
 	l.join(d)
 }
 
-// join merges neighbouring entries that the limits count alike. While there are more than LateMax entries,
-// join merges the pair for which the fewest tokens are dated wrong, by the fewest cells.
+// join merges neighbours that the limits count alike. While there are more than LateMax entries, join merges
+// the pair with the least product of wrongly dated tokens and cells.
 func (l *lates) join(d dating) {
 	for i := 0; i+1 < len(*l); {
 		if a, b := (*l)[i], (*l)[i+1]; d.counted(d.dateOf(a)) == d.counted(d.dateOf(b)) {
@@ -129,7 +126,7 @@ func (l *lates) trim(n int64) {
 	}
 }
 
-// back appends the tokens to to, the late entries of a call, as drawn with the oldest token of each entry.
+// back appends l to the late entries to of a call. Each entry counts as drawn with its oldest token.
 func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		to = append(to, lease.Late{Kind: kind, Tokens: e.tokens, Drawn: e.first})
@@ -137,8 +134,8 @@ func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	return to
 }
 
-// taken appends the tokens to to, the late entries of a call, as used with the latest token of each entry
-// (5.8). The age is shortened because the process's clock may be fast.
+// taken appends l to the late entries to of a call. Each entry counts as used with its latest token. Its age
+// is shortened, because the process's clock may be fast (5.8).
 func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		age := max(0, now.Sub(clock.Instant(e.last)))
@@ -152,11 +149,11 @@ func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []
 	return to
 }
 
-// leaseSpan returns how long the holder uses a lease that the bucket counts for ttl. The last 1/16 covers the
-// drift of the two clocks: 62,500 ppm, hundreds of times the drift of quartz.
+// leaseSpan returns how long the holder uses a lease that the bucket counts for ttl. The last 16th covers the
+// drift of both clocks, hundreds of times that of quartz.
 func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
 
-// usedBy returns the dating at now of tokens that are dated by the process's clock.
+// usedBy returns the dating of debt and charge, whose times are by the process's clock.
 func usedBy(now clock.Instant, server int64, limits []lease.Limit) dating {
 	return dating{false, limits, server, int64(now), 1000}
 }
