@@ -14,7 +14,7 @@ type line struct {
 	lacking       int64 // tokens that all waiting requests lack
 	lackingInLine int64 // tokens that requests in line lack
 	inLine        int   // number of requests in line
-	refused       int64 // tokens of the largest request denied without queueing since the last call
+	refused       int64 // tokens of the largest request refused without waiting since the last call
 }
 
 func (l *line) push(w *Waiter) {
@@ -62,8 +62,8 @@ func (l *line) join(seq int64) {
 	}
 }
 
-// need returns the fewest tokens that serve any waiting request; a smaller grant is useless. A request in
-// line collects at least portion tokens at a time.
+// need returns the fewest tokens that serve any waiting request (9.5). A request in line collects at least
+// portion tokens at a time.
 func (l *line) need(portion int64) int64 {
 	least := int64(0)
 	for w := l.head; w != nil; w = w.next {
@@ -75,7 +75,7 @@ func (l *line) need(portion int64) int64 {
 			least = n
 		}
 		if w.inLine() {
-			break // no later request is served before one in line
+			break // no later request is served first
 		}
 	}
 	return max(1, least)
@@ -91,8 +91,8 @@ func (l *line) Waiters(f func(*Waiter)) {
 	}
 }
 
-// distribute hands out the tokens of a reply, first in, first out (9.6). Tokens of a request that no longer
-// waits return to the bucket as unused.
+// distribute hands out the tokens of a reply, first in, first out (9.6). Tokens for a request that no longer
+// waits go back to the bucket as unused.
 func (l *line) distribute(now clock.Instant, got Accepted) {
 	seq := l.holder.open.Seq // seq of the answered call
 	for w := l.head; w != nil; {
@@ -128,7 +128,7 @@ func (l *line) distribute(now clock.Instant, got Accepted) {
 	l.holder.putBack(l.host.Now(), got.Reserved, got.draw)
 }
 
-// serveUpTo ends the wait of an UpTo request with the available tokens, if there are any.
+// serveUpTo ends the wait of an UpTo request with the tokens of the pool, if there are any.
 func (l *line) serveUpTo(w *Waiter, source lease.Source) (served bool) {
 	if w.Patience != UpTo {
 		return false
@@ -151,8 +151,8 @@ func (l *line) serveFromPool() {
 	}
 }
 
-// serve gives w own tokens of got.Waited, and the other tokens that w lacks from got.Reserved and the pool.
-// goOn is false if w is in line and still lacks tokens: no later request may be served then.
+// serve gives w the number own of got.Waited, and the other tokens that w lacks from got.Reserved and the
+// pool. goOn is false if w is in line and still lacks tokens, so that no later request may be served.
 func (l *line) serve(w *Waiter, own int64, got *Accepted, source lease.Source) (goOn bool) {
 	d, n := got.draw, w.lacks()-own
 	switch {
@@ -194,7 +194,7 @@ func (l *line) collect(w *Waiter) {
 	}
 }
 
-// takeFor takes n tokens or none from the pool for a request that the pool has refused before.
+// takeFor takes n tokens or none from the pool for a request that the pool has refused.
 func (l *line) takeFor(n int64) bool {
 	if !l.holder.Pool.TakeQueued(n) {
 		return false
@@ -216,7 +216,7 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	}
 	if from == FromPool {
 		if w.draw.Interval != d.Interval {
-			w.pooled, w.draw.Interval = 0, d.Interval // tokens of an earlier interval can no longer go back to the pool
+			w.pooled, w.draw.Interval = 0, d.Interval // other intervals have ended
 		}
 		w.pooled += n
 	}
@@ -225,10 +225,10 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	l.host.Handed(w, n, from)
 }
 
-// keepUntil returns until when a request keeps collected tokens, whose lease the bucket forgets then (9.9).
+// keepUntil returns when collected tokens are burnt unless a reply comes (9.9).
 func (l *line) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * l.ttl()) }
 
-// forfeit burns the tokens that w has collected, because no reply has come for too long.
+// forfeit burns the tokens that w has collected.
 func (l *line) forfeit(w *Waiter) {
 	if w.got == 0 {
 		return
@@ -239,7 +239,7 @@ func (l *line) forfeit(w *Waiter) {
 	l.host.Forfeited(w)
 }
 
-// settle removes w from the queue and reports d to the host. Tokens that w does not need go back.
+// settle removes w from the queue and reports d to the host. If w does not use its tokens, they go back.
 func (l *line) settle(w *Waiter, d Decision) {
 	if !d.OK() || d.Source == lease.SourceFallback {
 		now := l.host.Now()
@@ -258,9 +258,9 @@ func (l *line) settle(w *Waiter, d Decision) {
 	l.host.Settled(w, d)
 }
 
-// passOn gives tokens that were drawn for w, which is not admitted, to requests in line that waited during
-// the calls that drew the tokens (9.6). The bucket would credit only the part of returned tokens that it has
-// not refilled since the draw. serveFromPool then settles the requests that lack nothing.
+// passOn gives tokens that were drawn for w, which is not admitted, to requests in line that had come when
+// the call was built (9.9). The bucket would credit such tokens only in part. serveFromPool then settles the
+// requests that lack nothing.
 func (l *line) passOn(w *Waiter) (passed int64) {
 	left := w.got - w.pooled
 	for x := l.head; x != nil && left > 0; x = x.next {
@@ -272,7 +272,7 @@ func (l *line) passOn(w *Waiter) (passed int64) {
 			x.draw, x.drawnBy, x.until = w.draw, w.drawnBy, w.until
 		}
 		if x.draw.Epoch != w.draw.Epoch {
-			x.draw.Epoch = 0 // some tokens are from a lost bucket, so none may be credited
+			x.draw.Epoch = 0 // tokens of a lost bucket give no credit
 		}
 		x.draw.Running, x.drawnBy = min(x.draw.Running, w.draw.Running), min(x.drawnBy, w.drawnBy)
 		x.until = min(x.until, w.until)

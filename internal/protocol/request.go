@@ -6,18 +6,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Patience says how long a request is willing to wait.
+// Patience says how long a request waits.
 type Patience int8
 
 const (
 	// NoWait takes n tokens from the pool, or none.
 	NoWait Patience = iota
-	// OneCall waits for one lease call, at most CallTimeout. A OneCall request holds no tokens while it
-	// waits, so denying it costs other requests nothing.
+	// OneCall waits for one lease call, at most CallTimeout, and holds no tokens while it waits.
 	OneCall
 	// UpTo waits as OneCall does, and takes at least one and at most n tokens.
 	UpTo
-	// InLine waits in line: the request collects tokens until it has n, and is served before all later ones.
+	// InLine collects tokens until it has n, and is served before all later requests.
 	InLine
 )
 
@@ -34,13 +33,13 @@ const (
 	VerdictClosed                      // Leave or Close was called
 )
 
-// Decision is the answer to a request: the verdict, and where the tokens are from.
+// Decision is the answer to a request.
 type Decision struct {
 	Verdict    Verdict
 	Source     lease.Source
-	EarliestAt clock.Instant // for VerdictTooLate: the earliest time at which the tokens may be available
-	// Draw and Pooled are for Client.GiveBack: the draw of an admitted request's tokens, and how many of them
-	// came from the pool. Tokens that a fallback admitted cannot be given back.
+	EarliestAt clock.Instant // for VerdictTooLate: when the tokens may be available at the earliest
+	// Draw and Pooled are for Client.GiveBack: the draw of the tokens, and how many of them came from the
+	// pool. The zero Draw is of tokens that a fallback admitted, which cannot be given back.
 	Draw   pool.Draw
 	Pooled int64
 	Took   int64 // tokens of an admitted request: n, or fewer with UpTo
@@ -54,8 +53,8 @@ type Ask struct {
 	N        int64
 	Patience Patience
 	Deadline clock.Instant // for InLine; Never means no deadline
-	// Uncounted leaves the denied part of N out of Denials.Count. The user books that part with Denials.Book,
-	// unless another key denies the request.
+	// Uncounted leaves denied tokens out of Denials.Count. The user books them with Denials.Book, unless
+	// another key denies the request.
 	Uncounted bool
 }
 
@@ -67,19 +66,19 @@ func (a Ask) Most(capacity int64) int64 {
 	return a.N
 }
 
-// Waiter is one waiting request. The user makes a Waiter, sets its exported fields, and may reuse it after
+// Waiter is one waiting request. The user sets the exported fields, and may reuse a Waiter after
 // Host.Settled.
 type Waiter struct {
 	Ask       // Patience is OneCall, UpTo or InLine
 	Owner any // for the user's own use
 
 	got     int64         // tokens collected so far
-	until   clock.Instant // when got is lost, because no reply has come for too long
-	draw    pool.Draw     // the draw of the oldest tokens in got, with the report interval of pooled
-	pooled  int64         // part of got that was taken from the pool in one interval and may go back to the pool
+	until   clock.Instant // when the tokens of got are burnt unless a reply comes
+	draw    pool.Draw     // the draw of the oldest tokens of got, with the report interval of pooled
+	pooled  int64         // tokens of got that may go back to the pool, all of one report interval
 	asked   int64         // seq of the last call that counted the request as waiting; 0 for none
 	since   int64         // seq of the first call that counted the request as waiting
-	drawnBy int64         // seq of the first call that granted tokens of got, even if passOn moved them
+	drawnBy int64         // seq of the first call that granted tokens of got, even for another request
 	waiting bool
 	prev    *Waiter
 	next    *Waiter
@@ -103,6 +102,6 @@ func (w *Waiter) inLine() bool { return w.Patience == InLine }
 type Origin int8
 
 const (
-	FromGrant Origin = iota // drawn for waiting requests: admitted when the bucket granted them
-	FromPool                // leased to this process before, and spent now
+	FromGrant Origin = iota // granted for waiting requests, and admitted with the grant
+	FromPool                // leased to this process before
 )

@@ -9,8 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// settings has a Client's host and policy, the proposal of its process, and the configuration in force by the
-// last reply. All parts of a Client except holder embed settings.
+// settings has a Client's host, policy and proposal, and the configuration in force by the last reply. All
+// parts of a Client except holder embed settings.
 type settings struct {
 	host        Host
 	policy      *lease.Policy // may be shared
@@ -18,13 +18,13 @@ type settings struct {
 	random      uint64
 
 	own    *lease.Config // this process's proposal
-	config lease.Config  // configuration in force, with the TTL of the reply that first named it
+	config lease.Config  // configuration in force, with the TTL of the first reply that named it
 	target time.Duration // Target in force
 	rtt    time.Duration // 99th percentile of the round trips to the key's node
-	weight int64         // this process's weight in the last call
-	change change        // whether the bucket was reset or reconfigured since the last reply
-	setTo  []lease.Limit // the limits in force since the bucket was reset or reconfigured
-	// The reply to a call sent before conflictsFrom may name this process's earlier proposal.
+	weight int64         // weight in the last call
+	change change        // whether the last reply still describes the bucket
+	setTo  []lease.Limit // the limits in force since the last change
+	// The reply to a call sent before conflictsFrom may name an earlier proposal.
 	conflictsFrom clock.Instant
 
 	holder *holder
@@ -36,8 +36,8 @@ type change int8
 
 const (
 	unchanged change = iota
-	outdated         // limits were set, or the bucket was reset, since the last call was executed
-	overtaken        // outdated, and a call was open whose reply may be outdated too
+	outdated         // limits were set, or the bucket was reset, since that reply
+	overtaken        // outdated, and the reply to the open call may be outdated too
 )
 
 func (s *settings) adopt(in lease.Config) {
@@ -57,7 +57,7 @@ func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 		own.Version = in.Version
 	}
 	s.heard.conflict = in.Version == own.Version && !equal(&in, &own) && sent >= s.conflictsFrom
-	// An explicit Policy.TTL bounds the time of leases.
+	// An explicit Policy.TTL bounds the Target in force (8.3).
 	s.target = max(g.Target, s.config.Target)
 	if s.policy.TTL > 0 {
 		s.target = max(s.config.Target, min(s.target, s.config.TTL/2))
@@ -67,11 +67,10 @@ func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 // ttl returns the T in force.
 func (s *settings) ttl() time.Duration { return s.heard.ttl }
 
-// large reports whether the Target in force is longer than the configured one, as in a large fleet.
+// large reports whether a large fleet makes the Target in force longer than the configured Target (7.8).
 func (s *settings) large() bool { return s.target > s.config.Target }
 
-// proposal returns the configuration that a call proposes (5.13), with a T that is long enough for the
-// present network (8.4). A Client starves if its leases are in transit for more than a quarter of T.
+// proposal returns the configuration that a call proposes (5.13, 8.4).
 func (s *settings) proposal() lease.Config {
 	p := propose(s.own, &s.config, s.rtt)
 	if s.large() && s.policy.TTL == 0 {
@@ -80,7 +79,7 @@ func (s *settings) proposal() lease.Config {
 	return p
 }
 
-// ask returns the demands of a call that proposes this process's configuration, without any tokens.
+// ask returns the ask of a call that wants no tokens.
 func (s *settings) ask(now clock.Instant) ask {
 	s.weight = weightOf(s.policy)
 	return ask{
@@ -89,10 +88,10 @@ func (s *settings) ask(now clock.Instant) ask {
 	}
 }
 
-// outdated reports whether the bucket is known to have been reset or reconfigured since the last reply.
+// outdated reports whether the bucket was reset or reconfigured since the last reply.
 func (s *settings) outdated() bool { return s.change != unchanged }
 
-// limitsNow returns the limits set since the last reply or, if none were set, the limits of that reply.
+// limitsNow returns the limits set since the last reply or, if none were set, those of the reply.
 func (s *settings) limitsNow() []lease.Limit {
 	if s.outdated() {
 		return s.setTo
@@ -108,10 +107,10 @@ func (s *settings) admitsAll() bool { return SwitchOf(s.limitsNow()) == SwitchUn
 // alone reports whether no other process is known to draw from the bucket.
 func (s *settings) alone() bool { return s.heard.replied && s.heard.active <= s.weight }
 
-// burst returns the part of l's burst that this process can be granted.
+// burst returns the burst of l less the headroom.
 func (s *settings) burst(l lease.Limit) int64 { return grantable(l, s.policy.Headroom) }
 
-// perTarget returns how many tokens the tightest limit refills in a Target, at least 1.
+// perTarget returns how many tokens the slowest limit refills in a Target, at least 1.
 func (s *settings) perTarget() float64 {
 	n := math.Inf(1)
 	for _, l := range s.config.Limits {
@@ -122,22 +121,22 @@ func (s *settings) perTarget() float64 {
 
 func (s *settings) next() uint64 { return splitmix(&s.random) }
 
-// Host is the user of a Client. A Client calls its Host within its own methods: a Host must not call back.
+// Host is the user of a Client. The methods of a Client call the Host, which must not call the Client.
 type Host interface {
-	// Now reads the clock. A check whether a token may still be spent (Policy.StrictExpiry) or put back into
-	// the pool needs the present time.
+	// Now reads the clock, for checks that need the present time: whether a token may be spent
+	// (Policy.StrictExpiry) or put back into the pool.
 	Now() clock.Instant
 	// Wake asks for a Tick soon; urgent means that a request waits.
 	Wake(urgent bool)
 	// DeniesOne reports that requests for one token are denied until Reopen is due; 0 ends the denial.
 	DeniesOne(until clock.Instant)
-	// Handed reports that the waiting request w has been given n tokens.
+	// Handed reports that the waiting request w has got n tokens.
 	Handed(w *Waiter, n int64, from Origin)
-	// Passed reports that n tokens that were drawn for w and given to w now belong to the request to.
+	// Passed reports that n tokens that were handed to w now belong to the request to.
 	Passed(w, to *Waiter, n int64)
-	// Forfeited reports that the tokens given to w so far are lost.
+	// Forfeited reports that the tokens handed to w so far are lost.
 	Forfeited(w *Waiter)
-	// Settled reports that w waits no longer, with the answer d. The user may reuse w.
+	// Settled reports that w, with the answer d, waits no longer. The user may reuse w.
 	Settled(w *Waiter, d Decision)
 	// Breaker returns the Breaker of the key's present node, which all keys on the node share.
 	Breaker() *Breaker

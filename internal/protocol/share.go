@@ -12,13 +12,12 @@ import (
 )
 
 // share is the local share: a process's part of a bucket out of reach (docs/protocol.md section 8.14). For a
-// token bucket, share stores when the bucket would have been empty if it had refilled at its rate ever since.
-// Every part of a bucket would be empty at the same time, so neither a reply nor a change of weights needs a
-// conversion. Rounding lowers the share. A share is small, because every request of a flood may name another
-// key. The zero share is full.
+// token bucket, share stores when the bucket would have been empty, had it always refilled at its rate. Every
+// part of the bucket would have been empty at the same time, so that a change of weights needs no conversion.
+// Rounding lowers the share. The zero share is full.
 type share struct {
 	emptyAt [lease.LimitsMax]clock.Instant // one time per token bucket; 0 for a full share
-	windows *[lease.LimitsMax]*window      // charges of the share's windows; nil for none
+	windows *[lease.LimitsMax]*window      // charges of the share's windows; nil means none
 }
 
 // seeded is the local share of a Client.
@@ -28,14 +27,14 @@ type seeded struct {
 	reply  clock.Instant // time of the last reply that lowered the share; 0 for none
 }
 
-// part is a process's part of a bucket, less the process's headroom.
+// part is a process's part of a bucket, less the headroom.
 type part struct {
 	limits         []lease.Limit
 	weight, active int64
 	headroom       float64
 }
 
-// of returns the process's part of n tokens, rounded down.
+// of returns the part of n tokens, rounded down.
 func (p part) of(n int64) int64 {
 	if p.weight >= p.active {
 		return n
@@ -43,8 +42,8 @@ func (p part) of(n int64) int64 {
 	return exact.MulDiv(p.weight, n, p.active)
 }
 
-// burst returns the process's part of the burst of l, at least 1 for a token bucket. The parts of a window
-// add up to no more than the window.
+// burst returns the part of the burst of l: at least 1 of a token bucket, while the parts of a window must
+// not exceed the window.
 func (p part) burst(l lease.Limit) int64 {
 	n := p.of(grantable(l, p.headroom))
 	if l.Windowed() {
@@ -53,7 +52,7 @@ func (p part) burst(l lease.Limit) int64 {
 	return max(1, n)
 }
 
-// most returns the upper bound of the tokens that p, a process's local share, can have.
+// most returns the most tokens that a local share can have.
 func (p part) most() int64 {
 	most := int64(exact.MaxUnits)
 	for _, l := range p.limits {
@@ -62,13 +61,13 @@ func (p part) most() int64 {
 	return most
 }
 
-// perToken returns the time in which the process's part of l refills one token, rounded up.
+// perToken returns the time in which the part of l refills one token, rounded up.
 func (p part) perToken(l lease.Limit) time.Duration {
 	d := float64(l.Per) * float64(p.active) / (float64(l.Tokens) * float64(p.weight))
 	return time.Duration(min(math.Ceil(d), 1<<62))
 }
 
-// cost returns the time in which the process's part of l refills n tokens.
+// cost returns the time in which the part of l refills n tokens.
 func (p part) cost(l lease.Limit, n int64) time.Duration {
 	hi, d := bits.Mul64(uint64(n), uint64(p.perToken(l)))
 	if hi > 0 {
@@ -77,14 +76,14 @@ func (p part) cost(l lease.Limit, n int64) time.Duration {
 	return time.Duration(min(d, 1<<62))
 }
 
-// worth returns the time in which l refills n tokens, rounded down; the time of a debt is negative.
+// worth returns the time in which l refills n tokens, rounded down; negative for a negative n.
 func worth(l lease.Limit, n int64) time.Duration {
 	d := float64(n) * float64(l.Per) / float64(l.Tokens)
 	return time.Duration(max(-1<<62, min(math.Floor(d), 1<<62)))
 }
 
-// follow switches s to the limits of p. A limit that s has already keeps its spending. A new limit starts
-// full, or used up if usedUp is set.
+// follow switches s to the limits of p. An unchanged limit keeps its spending. A new limit starts full, or
+// used up if usedUp is set.
 func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	was := *s
 	*s = seeded{limits: p.limits}
@@ -100,8 +99,8 @@ func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	}
 }
 
-// window returns the window of limit k, advanced to now. A calendar slides here too, because the process does
-// not know the server's clock.
+// window returns the window of limit k, advanced to now. A calendar slides too, because the process does not
+// know the server's clock.
 func (s *share) window(now clock.Instant, k int, p part) *window {
 	if s.windows == nil {
 		s.windows = new([lease.LimitsMax]*window)
@@ -116,7 +115,7 @@ func (s *share) window(now clock.Instant, k int, p part) *window {
 	return w
 }
 
-// empty returns when the part p of token bucket k, with at most its burst, would have been empty.
+// empty returns when the part p of token bucket k would have been empty. A full part counts as just filled.
 func (s *share) empty(now clock.Instant, k int, p part) clock.Instant {
 	l := p.limits[k]
 	full := now.Add(-p.cost(l, p.burst(l)))
@@ -138,7 +137,7 @@ func (s *share) has(now clock.Instant, k int, p part) int64 {
 	}
 }
 
-// charge takes n tokens of limit k; a token bucket with fewer becomes empty.
+// charge takes n tokens of limit k. A token bucket with fewer tokens becomes empty.
 func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	if l := p.limits[k]; l.Windowed() {
 		s.window(now, k, p).charge(int64(now)/1000, n)
@@ -147,8 +146,8 @@ func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	}
 }
 
-// lower charges window k, by a reply that arrived at now and named left tokens, with the process's part of
-// the other tokens, which were spent at the time used, in microseconds.
+// lower charges window k by a reply at now that named left tokens. The process's part of the other tokens was
+// spent at the time used, in microseconds.
 func (s *share) lower(now clock.Instant, k int, p part, used, left int64) {
 	w := s.window(now, k, p)
 	w.charge(used, p.burst(p.limits[k])-p.of(left)-w.sum)
@@ -179,7 +178,7 @@ func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 }
 
 // owed returns the debt for n tokens that s has admitted, dated by the cells of the longest window. Tokens
-// that the window no longer counts are dated one window length ago.
+// that have left these cells are dated one window length ago.
 func (s *share) owed(now clock.Instant, limits []lease.Limit, n int64, d dating) (l lates) {
 	longest := -1
 	for k := range limits {

@@ -17,30 +17,30 @@ type sizer struct {
 	demand demand
 	missed int64         // tokens of requests that came to Decide
 	stock  int64         // tokens in the bucket and in leases, by the last reply
-	lasts  time.Duration // how long the level lasts from the last reply on; see gauge
+	lasts  time.Duration // how long the level of the last reply lasts; see gauge
 	leased int64         // tokens held after the last reply
 
 	seenAtReply  int64 // attempts at the last reply
 	seenAtReview int64 // attempts at the last review of a spent lease
-	missedAtAsk  int64 // lacked() at the last Build; any increase is new demand
+	missedAtAsk  int64 // lacked at the last Build; the increase since is new demand
 
-	reviewAt  clock.Instant // when to check next whether more is held than needed
+	reviewAt  clock.Instant // when to check next for an excess
 	reviewing bool          // reviewAt has passed
-	staleAt   clock.Instant // when the bucket is full if no report of spending arrives
+	staleAt   clock.Instant // when the bucket is full if no spending is reported
 }
 
 // lastsAlways is the value of lasts for a level that does not fall.
 const lastsAlways = time.Duration(math.MaxInt64)
 
-// lacked returns the number of tokens that requests did not find in the pool.
+// lacked returns how many tokens requests have not found in the pool.
 func (s *sizer) lacked() int64 { return s.missed + s.holder.Pool.Missed() }
 
-// size returns how many tokens to ask for (8.6 to 8.8): those requested or, on a key that is not slow, the
-// need of the next Target if that is more. A grant of fewer than need tokens would serve no waiting request.
+// size returns how many tokens to ask for (8.6 to 8.8). A grant of fewer than need tokens would serve no
+// waiting request.
 func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int64) {
 	asked := n.waiting + n.refused
 	if n.refused > 0 && cramped(s.policy, &s.config, s.rtt) {
-		// Ask for as many tokens as were refused: nothing is leased ahead, and refused requests may retry.
+		// Ask for all tokens that were refused: refused requests may retry, and nothing is leased ahead.
 		asked = max(asked, min(s.lacked()-s.missedAtAsk, s.ceiling()))
 	}
 	want = asked
@@ -55,10 +55,9 @@ func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int6
 	return want, least, min(n.waiting, want)
 }
 
-// ahead returns how many tokens the next Target needs (8.7). If a request waits, the fast mean of demand is a
-// guess from a few milliseconds, and a lease of that size would take tokens from processes that ask at the
-// same time. If the level falls too, the last tokens of a burst would stay in leases of processes that have
-// been served.
+// ahead returns how many tokens the next Target needs (8.7). While a request waits, the fast mean is a guess
+// from a few milliseconds: a lease of that size would take tokens from processes that call at the same time.
+// If the level falls too, the last tokens of a burst would stay in leases of processes that have been served.
 func (s *sizer) ahead(held, waiting int64) int64 {
 	most := s.ceiling()
 	n := float64(most)
@@ -85,8 +84,8 @@ func (s *sizer) ahead(held, waiting int64) int64 {
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
 }
 
-// fleetPart limits the n tokens of a lease to this holder's part of the tokens for a large fleet, but at
-// least the slow mean of its demand: the fast mean mostly shows a load that has just ended.
+// fleetPart limits a lease of n tokens in a large fleet to this holder's part or, if more, to the slow mean
+// of its demand (8.7). The fast mean mostly shows a load that has just ended.
 func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	if !s.large() {
 		return n
@@ -98,9 +97,8 @@ func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	return min(n, max(least, part/float64(max(s.heard.active, weight))))
 }
 
-// ceiling returns the most tokens to request in advance (8.8), a part of the burst, so that other processes
-// get some. While the level is below half a burst, a lease that is longer than needed takes tokens from
-// others.
+// ceiling returns the most tokens to request in advance, so that other processes get some (8.8). While the
+// level is low, a lease that is larger than needed takes tokens from others.
 func (s *sizer) ceiling() int64 {
 	most := int64(pool.Most)
 	for k, l := range s.config.Limits {
@@ -116,9 +114,9 @@ func (s *sizer) ceiling() int64 {
 	return most
 }
 
-// portion returns the fewest tokens to grant at once to a request in line. A bucket from which no other
-// process draws can keep the tokens until it has enough for the request. The level of a shared bucket stays
-// around its set point (7.1), so that a request can at times get half of the set point, but hardly more.
+// portion returns the fewest tokens to grant at once to a request in line (9.5). If no other process draws,
+// the bucket can save up all tokens of the request. Otherwise the level stays around its set point, and can
+// hardly give more than half of that at once.
 func (s *sizer) portion() int64 {
 	if s.alone() {
 		return exact.MaxUnits
@@ -132,13 +130,12 @@ func (s *sizer) portion() int64 {
 }
 
 // slow reports whether tokens leased ahead would mostly stay unused (8.6). A lease of one token saves no
-// call, and the bucket does not refill the spent token before the next call.
+// call, and delays the refill of that token until the next call.
 func (s *sizer) slow() bool {
 	return cramped(s.policy, &s.config, s.rtt) || s.ceiling() < 2 ||
 		s.heard.replied && s.demand.rate()*(s.target+s.rtt).Seconds() < slowBelow
 }
 
-// watermark returns the tokens that one round trip spends, plus three standard deviations and one token.
 func (s *sizer) watermark() float64 { return s.demand.expected(s.rtt) + 1 }
 
 func (s *sizer) arm() {
@@ -149,8 +146,8 @@ func (s *sizer) arm() {
 	s.holder.Pool.Arm(n)
 }
 
-// gauge sets how long the level lasts if the tokens in bucket and leases keep falling as they did since the
-// previous reply, which had the running time before (8.7).
+// gauge sets how long the level lasts if the tokens in bucket and leases fall as they did since the previous
+// reply, at the running time before (8.7).
 func (s *sizer) gauge(g *lease.Grant, before int64) {
 	level := max(0, s.heard.level())
 	stock := level + g.Ledger
@@ -161,26 +158,25 @@ func (s *sizer) gauge(g *lease.Grant, before int64) {
 	}
 }
 
-// hear processes the reply g. before is the running time of the previous reply.
 func (s *sizer) hear(now clock.Instant, g *lease.Grant, before int64) {
 	s.seenAtReply = s.demand.seen
 	s.leased = s.holder.Pool.Held()
 	s.gauge(g, before)
 	s.staleAt = s.fullAt(g)
-	// If far too many tokens are held, calls before the review must not postpone it again and again.
+	// If far too many tokens are held, calls must not postpone the review again and again.
 	if now >= s.reviewAt || s.leased <= 2*s.keep() {
 		s.reviewAt = now.Add(s.reviewIn())
 	}
 }
 
-// reports reports whether a call that no request needs should report spending or give tokens back.
+// reports reports whether a call that no request needs is for a report or an excess.
 func (s *sizer) reports(now clock.Instant) bool {
 	held := s.holder.Pool.Held()
 	return s.heard.replied && now >= s.reviewAt && (held == 0 || s.excess(held) > 0)
 }
 
-// owes reports whether the next call must carry late tokens, or the report of a lease that was spent to the
-// last token: the bucket still counts the spent tokens as held.
+// owes reports whether late tokens, or a lease that was spent to the last token, must be reported. Until the
+// report the bucket counts the spent tokens as held.
 func (s *sizer) owes() bool {
 	return s.holder.owes() || s.leased > 0 && s.heard.replied && s.holder.Pool.Held() == 0
 }
@@ -192,8 +188,8 @@ func (s *sizer) reviewSpent(now clock.Instant) {
 	}
 }
 
-// reviewIn returns how long after a reply to check whether more is held than needed. In a large fleet a call
-// costs more than an unused token, so the check comes just before the bucket forgets the lease.
+// reviewIn returns how long after a reply to check for an excess. In a large fleet a call costs more than an
+// unused token, so that the check comes shortly before the bucket forgets the lease.
 func (s *sizer) reviewIn() time.Duration {
 	if s.large() {
 		return s.ttl() / 4 * 3
@@ -201,7 +197,7 @@ func (s *sizer) reviewIn() time.Duration {
 	return s.target
 }
 
-// renewal decides for due whether to call although the lease covers all requests (8.9).
+// renewal reports whether a call is due although the lease covers all requests (8.9), or when to check again.
 func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool, clock.Instant) {
 	if s.reviewing && s.excess(held) > 0 {
 		return true, now
@@ -211,7 +207,7 @@ func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool
 	} else if s.isLarge(s.leased - held) {
 		perTarget := s.demand.rate() * s.target.Seconds()
 		if s.reviewing || slides(s.config.Limits) || perTarget > s.perTarget() {
-			// Demand above the rate empties the bucket: then a report per Target is worth a call.
+			// Demand above the rate empties the bucket: a report per Target is worth a call.
 			return true, now
 		}
 	}
@@ -225,11 +221,11 @@ func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool
 	return false, min(next, s.reviewAt)
 }
 
-// all returns how many tokens may be leased at once.
+// all returns how many tokens all holders may lease at once.
 func (s *sizer) all() int64 { return s.holder.Pool.Capacity() + s.config.Overcommit }
 
-// isLarge reports whether n spent tokens are worth a report, because a full bucket that counts them as held
-// may not refill. A sliding window counts a spent token from its report on, so each is worth a report.
+// isLarge reports whether n spent tokens are worth a report: a full bucket does not refill tokens that it
+// counts as held. A sliding window counts a spent token from its report on, so that each is worth a report.
 func (s *sizer) isLarge(n int64) bool {
 	if slides(s.config.Limits) {
 		return n > 0
@@ -237,8 +233,8 @@ func (s *sizer) isLarge(n int64) bool {
 	return float64(n) >= min(float64(s.all())/16, s.perTarget())
 }
 
-// excess returns how many of the held tokens to give back, a Target after the last reply (8.10). While no
-// other process is short, the excess must be more than the need, so that fluctuation causes no calls.
+// excess returns how many of the held tokens to give back (8.10). While no other process is short, an excess
+// up to the need stays, so that fluctuation causes no calls.
 func (s *sizer) excess(held int64) int64 {
 	if s.demand.seen == s.seenAtReply {
 		return held
@@ -249,13 +245,13 @@ func (s *sizer) excess(held int64) int64 {
 	return 0
 }
 
-// keep returns the tokens needed for a Target and a round trip, plus the watermark.
+// keep returns the need of a Target and a round trip, plus the watermark.
 func (s *sizer) keep() int64 {
 	return int64(math.Ceil(s.demand.expected(s.target+s.rtt) + s.watermark()))
 }
 
-// fullAt returns when the bucket will be full without further calls, but at least half a Target after the
-// call was sent. A full bucket cannot refill spent tokens before they are reported.
+// fullAt returns when the bucket will be full without further calls, at least half a Target after the last
+// call.
 func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
@@ -269,7 +265,7 @@ func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 func reportIn(l lease.Limit, missing float64) time.Duration {
 	switch l.Kind {
 	case lease.KindSliding:
-		return l.Per / 128 // a token counts for a window length from its report on
+		return l.Per / 128 // a token counts from its report on
 	case lease.KindCalendar:
 		return exact.MaxTime
 	}
@@ -277,26 +273,26 @@ func reportIn(l lease.Limit, missing float64) time.Duration {
 	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
 }
 
-// slides reports whether one of limits is a sliding window, whose leases follow the mean demand.
+// slides reports whether one of limits is a sliding window.
 func slides(limits []lease.Limit) bool {
 	return slices.ContainsFunc(limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
 }
 
 type needs struct {
 	waiting int64 // tokens that queued requests lack beyond the holding
-	refused int64 // tokens of the largest request denied without queueing since the last call
+	refused int64 // see line.refused
 	closing bool  // give everything back
 }
 
-// demand estimates attempts per second (8.1). The fast mean (half-life Target/2) follows a rise at once, and
-// the slow one (4*Target) keeps a pause between two bursts from looking like the end of the load.
+// demand estimates attempts per second (8.1). The fast mean follows a rise at once. The slow mean keeps a
+// pause between two bursts from looking like the end of the load.
 type demand struct {
 	fast, slow float64 // attempts per second
 	seen       int64   // attempts counted so far
 	at         clock.Instant
 }
 
-// observe adds the total number of attempts up to now. A sample of no time is merged into the next one.
+// observe adds the total number of attempts up to now. A sample over no time is merged into the next sample.
 func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration) {
 	dt := now.Sub(d.at).Seconds()
 	if dt <= 0 {
@@ -312,8 +308,8 @@ func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration
 // rate returns the demand d of docs/protocol.md section 8.1.
 func (d *demand) rate() float64 { return max(d.fast, d.slow) }
 
-// expected returns a number of attempts within span that a Poisson process of the present rate exceeds about
-// once in a thousand times: the mean plus three standard deviations.
+// expected returns a number of attempts that a Poisson process of the present rate exceeds in one of about a
+// thousand spans: the mean plus three standard deviations.
 func (d *demand) expected(span time.Duration) float64 {
 	return spread(float64(d.rate() * span.Seconds()))
 }
