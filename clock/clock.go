@@ -1,9 +1,8 @@
-// Package clock provides the time to this module: the machine's clock or, in a test, a faulty clock. A test
-// controls time with testing/synctest: [System] follows the fake time of a bubble.
+// Package clock provides the time: [System] is the machine's clock, and a test can pass a faulty Clock.
 //
-// Every clock reads monotonic [Instant] values. No reading is ever zero or negative, so the zero Instant can
-// mean "unset". Instants may be compared only with others of the same clock in the same process: send a
-// time.Duration to another machine, never an Instant.
+// The readings of a clock are monotonic [Instant] values above zero, so that the zero Instant can mean
+// "unset". Compare only Instants of one clock in one process. Send a time.Duration to another machine, never
+// an Instant.
 package clock
 
 import (
@@ -11,19 +10,17 @@ import (
 	"time"
 )
 
-// Instant is a moment on one clock, in nanoseconds from an arbitrary origin of that clock. Instant is a type
-// of its own so that the compiler distinguishes it from wall clock times and durations. Instants of different
-// clocks or processes are unrelated.
+// Instant is a moment on one clock, in nanoseconds from an arbitrary origin of that clock. As a type of its
+// own it is not mistaken for a wall clock time or a duration.
 type Instant int64
 
-// The range of an Instant. Arithmetic with Instants stops at the ends of the range and does not wrap.
 const (
 	minInstant Instant = math.MinInt64
 	maxInstant Instant = math.MaxInt64
 )
 
 // Add returns the instant d after i, or before i if d is negative. A result out of range is the latest or
-// earliest Instant: "now plus forever" stays in the future.
+// earliest Instant.
 func (i Instant) Add(d time.Duration) Instant {
 	sum := i + Instant(d)
 	if (sum > i) == (d > 0) {
@@ -35,8 +32,8 @@ func (i Instant) Add(d time.Duration) Instant {
 	return minInstant
 }
 
-// Sub returns the time from o to i, negative if i is earlier. A result out of range is the longest or
-// shortest Duration.
+// Sub returns the time from o to i, negative if i is earlier. A result out of range is the largest or
+// smallest Duration.
 func (i Instant) Sub(o Instant) time.Duration {
 	diff := i - o
 	if (diff < 0) == (i < o) {
@@ -50,24 +47,22 @@ func (i Instant) Sub(o Instant) time.Duration {
 
 // Clock reads the time and calls functions later. Goroutines may share a Clock.
 type Clock interface {
-	// Now returns the current reading. A reading is above zero and never less than an earlier reading, except
-	// for a clock that a test steps back.
+	// Now returns the current reading, which is above zero. Only the clock of a test may step back.
 	Now() Instant
 
-	// AfterFunc calls f once, d from now by this clock; a d of zero or less means as soon as possible. f must
-	// not be nil.
+	// AfterFunc calls f once, d from now by this clock; a d of zero or less means as soon as possible.
 	//
-	// f never runs inside the call to AfterFunc, so the caller may hold a lock that f takes. The clock
-	// decides on which goroutine f runs: System starts a goroutine for f, a clock of a test may use the
-	// goroutine that moves the clock. So f should be short and should not wait for time to pass.
+	// f never runs inside the call to AfterFunc, so that the caller may hold a lock that f takes. System
+	// starts a goroutine for f. The clock of a test may run f on the goroutine that moves the clock, so that
+	// f should be short and must not wait for time to pass.
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is one pending call of AfterFunc. The methods of a Timer behave like those of a time.Timer from
+// Timer is one pending call of AfterFunc. Its methods behave like those of the time.Timer from
 // time.AfterFunc, and goroutines may share it.
 type Timer interface {
-	// Stop cancels the call and reports whether it did. Stop returns false if the call was made, has begun,
-	// or was stopped before. Stop does not wait for a call that has begun.
+	// Stop cancels the call and reports whether it did: false if the call has begun or was stopped before.
+	// Stop does not wait for a call that has begun.
 	Stop() bool
 
 	// Reset makes the timer fire after the duration d, whether or not it has fired or was stopped; a d of
@@ -75,23 +70,21 @@ type Timer interface {
 	Reset(d time.Duration) bool
 }
 
-// systemBase is the origin of all readings of the system clock, so that Instants from any two System clocks
-// compare. Readings count from 1970, so that a caller can compute the time of day. Readings are positive in a
+// systemBase is the origin of all System clocks. Readings count from 1970: they are positive in a
 // testing/synctest bubble too, where the year is 2000 and time.Since is about minus a quarter of a century.
 var systemBase = time.Now()
 
 type systemClock struct{}
 
-// System returns the machine's monotonic clock: setting the wall clock does not move it. Goroutines may share
-// the clock, and all System clocks of a process are the same clock. Instants of System count from 1970-01-01
-// 00:00 UTC, by the wall clock at the start of the process.
+// System returns the machine's monotonic clock, which setting the wall clock does not move. All System clocks
+// of a process are the same clock. Its Instants count from 1970-01-01 00:00 UTC, by the wall clock at the
+// start of the process.
 //
-// Inside a testing/synctest bubble the clock reads the bubble's fake time, even if System was called outside,
-// for instance for a package-level variable. Instants from a bubble can be compared only within that bubble.
+// Inside a testing/synctest bubble the clock reads the bubble's fake time, even if System was called outside.
+// Compare Instants from a bubble only within that bubble.
 //
-// On some systems, including Linux, Go's monotonic clock stands still while the machine is suspended. Code
-// that holds something only until a deadline must not trust this clock across a suspension. On Windows this
-// clock moves in steps of up to 16 ms.
+// On some systems, including Linux, Go's monotonic clock stands still while the machine is suspended, so that
+// a deadline may pass unnoticed. On Windows the clock moves in steps of up to 16 ms.
 func System() Clock { return systemClock{} }
 
 func (systemClock) Now() Instant {

@@ -7,25 +7,23 @@ import (
 	"time"
 )
 
-// ticks has the possible ticks of a level, in microseconds, finest first. NewScale takes the finest tick with
-// which burst + overcommit stays below 2^52 units.
+// ticks has the possible ticks of a level in microseconds, finest first.
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
-// Scale is a limit in whole numbers, so that no refill is ever rounded (docs/protocol.md section 3.2): a
-// token is Unit units, and every tick adds Step units. Step/Unit is Tokens*Tick/Per in lowest terms. For a
-// window a token is one unit, Step is the number of its tokens, and Tick is its length.
+// Scale is a limit in whole numbers, so that no refill is ever rounded (docs/protocol.md section 3.2).
+// Step/Unit is Tokens*Tick/Per in lowest terms. The Scale of a window has a Unit of 1, its tokens as Step,
+// and its length as Tick.
 type Scale struct {
 	Capacity int64 // tokens
 	Unit     int64 // units in one token
 	Step     int64 // units added in one tick
-	Tick     int64 // microseconds; for a window, its length
+	Tick     int64 // microseconds from one Step to the next
 
 	Cell   int64 // length of a cell of a sliding window, in microseconds
 	Offset int64 // offset of a calendar, in microseconds
 }
 
-// NewScale returns the scale of a token bucket, with the finest tick in which burst + overcommit and the
-// refill of a tick can be counted exactly.
+// NewScale returns the scale of a token bucket, with the finest tick that 3.2 allows.
 func NewScale(tokens int64, per time.Duration, burst, overcommit int64) (Scale, error) {
 	most, carry := bits.Add64(uint64(burst), uint64(overcommit), 0)
 	if carry != 0 || most >= MaxUnits {
@@ -37,7 +35,7 @@ func NewScale(tokens int64, per time.Duration, burst, overcommit int64) (Scale, 
 		per := uint64(per)
 		g := GCD(bits.Rem64(hi, lo, per), per)
 		unit := per / g
-		if hi >= g { // step would not fit into 64 bits
+		if hi >= g { // step needs more than 64 bits
 			continue
 		}
 		step, _ := bits.Div64(hi, lo, g)
@@ -45,8 +43,7 @@ func NewScale(tokens int64, per time.Duration, burst, overcommit int64) (Scale, 
 		if h != 0 || units >= MaxUnits || step >= MaxUnits {
 			continue
 		}
-		// A coarse tick leaves a rest of up to tick microseconds. A bucket compares the rest of a refill with
-		// the missing tokens by multiplication, which must not overflow.
+		// A bucket multiplies the rest of a coarse tick with step, which must not overflow.
 		if tick > 1 {
 			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= MaxUnits {
 				continue
@@ -62,7 +59,7 @@ func NewScale(tokens int64, per time.Duration, burst, overcommit int64) (Scale, 
 		"cannot be held exactly: Burst*Per/gcd(Tokens, Per) must stay below 2^52 in seconds")
 }
 
-// WindowCells is the number of cells in a sliding window's length. The window covers part of one more cell.
+// WindowCells is the number of cells in the length of a sliding window.
 const WindowCells = 60
 
 // WindowMin is the shortest window or period, and the shortest cell.
@@ -77,8 +74,8 @@ func NewWindowScale(tokens int64, w, offset time.Duration, slides bool) Scale {
 	return s
 }
 
-// TimeToFull returns the time from empty to full, rounded up to a tick; -1 if that exceeds 100 years. For a
-// window TimeToFull returns the longest time for which a charge counts.
+// TimeToFull returns the time from empty to full, rounded up to a tick; -1 if more than 100 years. For a
+// window it returns the longest time for which a charge counts.
 func (s Scale) TimeToFull() time.Duration {
 	n := (s.Capacity*s.Unit + s.Step - 1) / s.Step
 	hi, us := bits.Mul64(uint64(n), uint64(s.Tick))

@@ -12,7 +12,7 @@ const prefix = "%h:"
 // Len is the length of a hash.
 const Len = len(prefix) + 2*sha256.Size
 
-// Of returns the SHA-256 of key in a form that Is recognises.
+// Of returns the SHA-256 of key, in the form that Is recognises.
 func Of(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return prefix + hex.EncodeToString(sum[:])
