@@ -1,8 +1,7 @@
 // Package clock provides the time: [System] is the machine's clock, and a test can pass a faulty Clock.
 //
 // The readings of a clock are monotonic [Instant] values above zero, so that the zero Instant can mean
-// "unset". Compare only Instants of one clock in one process. Send a time.Duration to another machine, never
-// an Instant.
+// "unset". Compare only Instants of one clock in one process, and send a time.Duration to another machine.
 package clock
 
 import (
@@ -10,8 +9,8 @@ import (
 	"time"
 )
 
-// Instant is a moment on one clock, in nanoseconds from an arbitrary origin of that clock. As a type of its
-// own it is not mistaken for a wall clock time or a duration.
+// Instant is a moment on one clock, in nanoseconds from an arbitrary origin of that clock. Instant is a type
+// of its own, so that the compiler tells it apart from a wall clock time and a duration.
 type Instant int64
 
 const (
@@ -19,8 +18,7 @@ const (
 	maxInstant Instant = math.MaxInt64
 )
 
-// Add returns the instant d after i, or before i if d is negative. A result out of range is the latest or
-// earliest Instant.
+// Add returns the instant d after i, or before i if d is negative. Add stops at the ends of the range.
 func (i Instant) Add(d time.Duration) Instant {
 	sum := i + Instant(d)
 	if (sum > i) == (d > 0) {
@@ -32,8 +30,7 @@ func (i Instant) Add(d time.Duration) Instant {
 	return minInstant
 }
 
-// Sub returns the time from o to i, negative if i is earlier. A result out of range is the largest or
-// smallest Duration.
+// Sub returns the time from o to i, negative if i is earlier. Sub stops at the ends of the range.
 func (i Instant) Sub(o Instant) time.Duration {
 	diff := i - o
 	if (diff < 0) == (i < o) {
@@ -58,11 +55,10 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is one pending call of AfterFunc. Its methods behave like those of the time.Timer from
-// time.AfterFunc, and goroutines may share it.
+// Timer is one pending call of AfterFunc. The methods of a Timer behave like those of the time.Timer from
+// time.AfterFunc. Goroutines may share a Timer.
 type Timer interface {
-	// Stop cancels the call and reports whether it did: false if the call has begun or was stopped before.
-	// Stop does not wait for a call that has begun.
+	// Stop cancels the call, or returns false if the call has begun or was stopped before.
 	Stop() bool
 
 	// Reset makes the timer fire after the duration d, whether or not it has fired or was stopped; a d of
@@ -70,14 +66,14 @@ type Timer interface {
 	Reset(d time.Duration) bool
 }
 
-// systemBase is the origin of all System clocks. Readings count from 1970: they are positive in a
-// testing/synctest bubble too, where the year is 2000 and time.Since is about minus a quarter of a century.
+// systemBase is the origin of all System clocks. Readings count from 1970, so that they are positive in a
+// testing/synctest bubble too: its year is 2000, and time.Since is about minus a quarter of a century.
 var systemBase = time.Now()
 
 type systemClock struct{}
 
-// System returns the machine's monotonic clock, which setting the wall clock does not move. All System clocks
-// of a process are the same clock. Its Instants count from 1970-01-01 00:00 UTC, by the wall clock at the
+// System returns the machine's monotonic clock, which ignores changes of the wall clock. All System clocks of
+// a process are the same clock. Instants of System count from 1970-01-01 00:00 UTC, by the wall clock at the
 // start of the process.
 //
 // Inside a testing/synctest bubble the clock reads the bubble's fake time, even if System was called outside.

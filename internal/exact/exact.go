@@ -7,8 +7,7 @@ import (
 )
 
 const (
-	// MaxUnits bounds every integer of the protocol. A double of Lua holds the sum of two such integers
-	// exactly.
+	// MaxUnits bounds every integer of the protocol, so that the sum of two is exact in a double of Lua.
 	MaxUnits = 1 << 52
 	// MaxTime bounds how long a bucket is remembered. 100 years fit a Duration and a Redis expiry.
 	MaxTime = 100 * 365 * 24 * time.Hour

@@ -11,8 +11,7 @@ import (
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
 // Scale is a limit in whole numbers, so that no refill is ever rounded (docs/protocol.md section 3.2).
-// Step/Unit is Tokens*Tick/Per in lowest terms. The Scale of a window has a Unit of 1, its tokens as Step,
-// and its length as Tick.
+// Step/Unit is Tokens*Tick/Per in lowest terms. For a window, Unit is 1, Step its tokens and Tick its length.
 type Scale struct {
 	Capacity int64 // tokens
 	Unit     int64 // units in one token
@@ -75,7 +74,7 @@ func NewWindowScale(tokens int64, w, offset time.Duration, slides bool) Scale {
 }
 
 // TimeToFull returns the time from empty to full, rounded up to a tick; -1 if more than 100 years. For a
-// window it returns the longest time for which a charge counts.
+// window TimeToFull returns the longest time for which a charge counts.
 func (s Scale) TimeToFull() time.Duration {
 	n := (s.Capacity*s.Unit + s.Step - 1) / s.Step
 	hi, us := bits.Mul64(uint64(n), uint64(s.Tick))

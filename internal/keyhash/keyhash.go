@@ -1,4 +1,4 @@
-// Package keyhash shortens keys.
+// Package keyhash shortens a key to its hash.
 package keyhash
 
 import (

@@ -19,8 +19,7 @@ import (
 type Breaker struct {
 	target, ttl time.Duration
 
-	// state is written with mu held. A reader takes no lock, so that a key of an answering node pays one
-	// load.
+	// state is written with mu held. A read takes no lock: most requests only read state.
 	state  atomic.Int32
 	active atomic.Int64 // see Active; written with mu held
 	server atomic.Int64 // the server's clock minus the process's clock, in microseconds; 0 if unknown
@@ -33,9 +32,9 @@ type Breaker struct {
 	aliveAt  clock.Instant // when the latest answered call was sent
 	failedAt clock.Instant // when the call that began the outage was sent
 	failures int           // number of failed probes in a row
-	probeAt  clock.Instant // when the next probe may go out
+	probeAt  clock.Instant // when the next probe may be sent
 	probing  bool          // a probe has been under way since probeAt
-	awaited  bool          // Turn has told a key to send the probe at probeAt
+	awaited  bool          // Turn has picked a key for the probe at probeAt
 	since    clock.Instant // start of the recovery
 	calls    float64       // calls admitted since the recovery began
 }
@@ -47,13 +46,13 @@ const (
 	nodeRecovering       // the node answers again, for less than rampTargets Targets
 )
 
-// In the x Targets after an outage, up to rampTargets, a process makes at most rampCalls*(2^x-1) + 1 calls.
+// For rampTargets Targets after an outage, a process makes at most rampCalls*(2^x-1) + 1 calls in x Targets.
 const (
 	rampCalls   = 100
 	rampTargets = 10
 )
 
-// probeTTLs bounds the TTLs for which a probe may be under way, longer than any call (8.15).
+// probeTTLs is the number of TTLs after which a probe counts as lost. No call lasts that long (8.15).
 const probeTTLs = 5
 
 // NewBreaker returns the Breaker of a node that answers. Pauses between probes double up to ttl.
@@ -77,7 +76,7 @@ func (b *Breaker) Holds(now clock.Instant) bool {
 func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	switch b.state.Load() {
 	case nodeAway:
-		// A probe that lasts longer than probeTTLs does not count: its key has left.
+		// A probe that was under way for probeTTLs is lost: its key is gone.
 		return now >= b.probeAt && (!b.probing || now >= b.probeAt.Add(probeTTLs*b.ttl))
 	case nodeRecovering:
 		x := float64(now.Sub(b.since)) / float64(b.target)
@@ -105,8 +104,8 @@ func (b *Breaker) Admit(now clock.Instant) bool {
 	return true
 }
 
-// Turn returns when to call Admit again for a key that Admit has just refused. The first such key is to send
-// the next probe.
+// Turn returns when to call Admit again for a key that Admit has just refused. Turn picks the key that probes
+// next.
 func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,8 +174,9 @@ func (b *Breaker) Heard(now clock.Instant, active int64) {
 	b.heardLocked(now, active)
 }
 
-// heardCalls records a reply that may miss processes (8.14). named is the active weight in the reply, byCalls
-// the result of Memory.byCalls. The mean part counts, because other processes may use one key more.
+// heardCalls records a reply whose active weight may leave out processes (8.14). named is the active weight
+// in the reply, byCalls the result of Memory.byCalls. The mean over keys counts, as others may use one key
+// more.
 func (b *Breaker) heardCalls(now clock.Instant, weight, named, byCalls int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,8 +200,7 @@ func (b *Breaker) heardLocked(now clock.Instant, active int64) {
 	}
 }
 
-// Active returns the largest active weight of the last activeFor TTLs, or else the last one; 0 before a
-// reply.
+// Active returns the largest active weight of the last activeFor TTLs, or else the last; 0 for none.
 func (b *Breaker) Active() int64 {
 	return b.active.Load()
 }

@@ -10,11 +10,10 @@ import (
 
 // Bucket is the reference implementation of the central bucket of one key: docs/protocol.md sections 3, 4 and
 // 6. Tests compare the Lua scripts of redisbucket with Bucket bit by bit. The zero Bucket has not been
-// created. A Bucket has no lock. Methods take the server's time in microseconds since 1970; fields other than
-// clock hold the running time.
+// created. Methods take the server's time in microseconds since 1970; fields except clock hold running time.
 type Bucket struct {
 	exists   bool
-	config   lease.Config // while a switch is in force, Limits are those that it suspends
+	config   lease.Config // Limits are in force, or suspended by the switch
 	switched Switch
 	limits   []tally // one tally per limit of config
 	records  map[string]*record
@@ -74,7 +73,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 		saved = b.copied()
 	}
 	was := b.now
-	b.settle(clock)         // steps 1 to 3
+	b.settle(clock)
 	b.follow(clock, was, r) // lost state and a changed configuration
 	b.counter++
 	if r.Draw && b.drawAtRest(r, g) {
@@ -116,7 +115,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	// Step 6. Credit nothing during a freeze, because the ledger may be too low.
 	b.credit(r, known && b.now >= b.frozen)
 
-	// Step 7. The whole holding moves to its new slice, never to an earlier one.
+	// Step 7. The whole holding moves to a new slice, but never to an earlier slice.
 	granted := b.draw(r, rec, live, b.ring.ledger()-remaining, b.ring.weightSum() == 0)
 	waited := min(granted, r.Waiting)
 	kept := granted - waited
@@ -170,8 +169,7 @@ func (b *Bucket) knows(rec *record, r *lease.Request) bool {
 		r.Remaining+r.Returned <= rec.Held && b.fits(b.ring.ledger()+r.Remaining-rec.Held)
 }
 
-// fits reports whether holders may hold this many tokens: at most B + E of every limit (6.13), none if
-// blocked.
+// fits reports whether a ledger keeps to every limit: at most B + E (6.13), or 0 while Blocked is in force.
 func (b *Bucket) fits(ledger int64) bool {
 	if b.switched == SwitchBlocked && ledger > 0 {
 		return false
@@ -184,7 +182,7 @@ func (b *Bucket) fits(ledger int64) bool {
 	return true
 }
 
-// newRecord adds a record for holder. Above sweepAt records it first removes dead records.
+// newRecord adds a record for holder. With more than sweepAt records newRecord first removes dead records.
 func (b *Bucket) newRecord(holder string) *record {
 	if len(b.records) > b.sweepAt {
 		maps.DeleteFunc(b.records, func(_ string, r *record) bool {
@@ -231,7 +229,7 @@ func (b *Bucket) settle(clock int64) {
 	}
 	at := b.now
 	now := at + max(0, clock-b.clock)
-	// A holder may spend its holding until it ends: up to that time refill with the holding in the ledger.
+	// Refill with the holding in the ledger until its slice ends, because the holder may spend it so late.
 	last := at/b.ring.width + ringSlices
 	for ends := b.ring.ends(); ends <= now && b.ring.base < last; ends = b.ring.ends() {
 		if held := b.ring.held[b.ring.base%ringSlices]; held != 0 {
@@ -248,8 +246,7 @@ func (b *Bucket) settle(clock int64) {
 	}
 }
 
-// pass refills every level for the time (from, to], in which the ledger is constant (step 2). clock is the
-// server's time at to.
+// pass refills every level for the time (from, to] of a constant ledger. clock is the server's time at to.
 func (b *Bucket) pass(from, to, clock int64) {
 	b.now, b.clock = to, clock
 	m := b.at()

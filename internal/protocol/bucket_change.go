@@ -10,7 +10,7 @@ import (
 const (
 	// claimSlack bounds how far the server's clock may have stepped back since a holder's last reply (6.4).
 	claimSlack = 24 * time.Hour
-	// ttlLiveMax is the longest T to which a bucket's T may grow. A new bucket may start with more (6.7).
+	// ttlLiveMax bounds the growth of T. A new bucket may start with a longer T (6.7).
 	ttlLiveMax = 10 * time.Second
 	// ttlGrowth bounds the growth of T to an eighth of the time that passes (6.7).
 	ttlGrowth = 8
@@ -74,12 +74,12 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 			b.freeze(until)
 		}
 	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
-		// A promoted replica lacks writes. The new epoch makes all records unknown.
+		// A promoted replica lacks writes. The higher epoch makes the records of all holders unknown.
 		b.freeze(b.now + b.lasting(r, 0))
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
-		// A process that did not know the lost bucket created this bucket. All leases of the lost bucket are
-		// older.
+		// A process that had not heard of the lost bucket created this one, after all leases of the lost
+		// bucket.
 		b.freeze(until)
 	}
 }
@@ -91,7 +91,7 @@ func (b *Bucket) possible(r *lease.Request) bool {
 		(r.Epoch < b.epoch || r.Counter <= b.now-b.created+exact.Micros(claimSlack))
 }
 
-// freeze empties every level and stops refill until the time until (6.5). A level below 0 stays.
+// freeze empties every level and stops refill until the time until (6.5). A level below 0 does not change.
 func (b *Bucket) freeze(until int64) {
 	m := b.at()
 	for _, l := range b.limits {
@@ -125,8 +125,7 @@ func (b *Bucket) leaseMax() int64 {
 }
 
 // lasting returns for how long leases may outlast a loss that was at least ago microseconds ago (6.6). The
-// longer of two ages counts: the server's clock may have stepped back, and the holder measured its age when
-// it sent r.
+// longer of the server's and the holder's age counts: the server's clock may have stepped back.
 func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	heard, age := exact.Micros(r.LeaseMax), max(b.clock-r.HeardAt, exact.Micros(r.HeardAge))
 	return min(heard+(max(0, age-ago)+ttlGrowth-1)/ttlGrowth, max(heard, exact.Micros(ttlLiveMax)))
@@ -193,7 +192,7 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 	return true, nil
 }
 
-// adopt applies the caller's configuration if 6.9 lets it replace the stored one, and the caller's T always.
+// adopt applies the caller's T, and its configuration if 6.9 lets it replace the stored configuration.
 func (b *Bucket) adopt(c lease.Config, was int64) {
 	newer, inForce := Wins(c.Version, b.config.Version), b.inForce()
 	switch {
@@ -205,8 +204,8 @@ func (b *Bucket) adopt(c lease.Config, was int64) {
 	b.propose(exact.Micros(c.TTL), was, newer)
 }
 
-// reshape changes the limits to those of c (6.10 to 6.12). Limits of an equal version may replace each other
-// for ever, so that a new limit must start used up.
+// reshape changes the limits to those of c (6.10 to 6.12). Two configurations of an equal version may replace
+// each other for ever, so that their new limits start used up.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
 	was, rate := *b, b.fastest()
@@ -249,8 +248,8 @@ func (b *Bucket) bare() bool {
 	return b.switched != SwitchNone && SwitchOf(b.config.Limits) != SwitchNone
 }
 
-// beneath returns c, which proposes a switch, with b's limits as the suspended ones (6.17), if b has limits
-// and c keeps the overcommit.
+// beneath returns the switch c with the limits that it suspends: those of b, if c keeps the overcommit
+// (6.17).
 func (b *Bucket) beneath(c lease.Config) lease.Config {
 	if !b.bare() && c.Overcommit == b.config.Overcommit {
 		c.Limits = b.config.Limits

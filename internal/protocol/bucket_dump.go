@@ -11,7 +11,7 @@ import (
 // units (see exact.Scale), times and durations in microseconds.
 type BucketDump struct {
 	Exists bool
-	Config lease.Config // TTL is the T in force, Limits are those that a switch suspends
+	Config lease.Config // TTL is the T in force; Limits are in force, or suspended by Switch
 	Switch Switch
 
 	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep int64
@@ -133,8 +133,7 @@ func (d *BucketDump) bucket() Bucket {
 	return b
 }
 
-// At returns d and its State at the server's time clock, without records whose lease has ended. d.Config must
-// be valid.
+// At returns d and its State at the server's time clock, without dead records. d.Config must be valid.
 func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
 	b := d.bucket()
 	b.ring = ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt, held: d.Held, weight: d.Weight}

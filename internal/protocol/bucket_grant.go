@@ -20,7 +20,7 @@ func (b *Bucket) credit(r *lease.Request, known bool) {
 		}
 	}
 	if b.refunded != [lease.LimitsMax]int64{} {
-		b.setAt = b.now // unused tokens of earlier draws are then worth nothing
+		b.setAt = b.now // unused tokens drawn before a refund are worth nothing
 	}
 }
 
@@ -58,12 +58,11 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 		b.fair.idleSince = 0
 	}
 	rec.Allowance = max(-exact.MaxUnits, rec.Allowance-float64(g))
-	b.take(g, min(g, r.Waiting)) // the other tokens are leased
+	b.take(g, min(g, r.Waiting))
 	return g
 }
 
-// sees returns the whole tokens of l that a caller with this headroom sees, below 0 if l has less than the
-// headroom.
+// sees returns the whole tokens of l less the headroom, below 0 if l has less than the headroom.
 func sees(l tally, m *moment, headroom float64) int64 {
 	sp := l.about()
 	return exact.FloorDiv(l.free(m), sp.Unit) - kept(sp.Capacity, headroom)
@@ -165,7 +164,7 @@ func (b *Bucket) fairView(r *lease.Request) fairView {
 		}
 	}
 	v.own = v.rate / v.weight
-	// If the headroom leaves the caller less than 0 tokens, the level itself steers (7.1).
+	// If the headroom leaves the caller less than 0 tokens, the level without headroom moves the share (7.1).
 	if v.level >= 0 {
 		v.steer = v.level
 	}
@@ -183,8 +182,8 @@ func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 }
 
 // pace returns the Target in force and the pause after a short grant for a holder of this weight (7.8), in
-// microseconds. A pause up to the configured Target is 0. crowded reports whether the call budget spaces
-// calls by more than that Target.
+// microseconds. pause is 0 if no longer than the configured Target. crowded reports whether the call budget
+// spaces calls by more than that Target.
 func (b *Bucket) pace(weight int64) (target, pause float64, crowded bool) {
 	n, fills, configured := 0., math.Inf(1), float64(exact.Micros(b.config.Target))
 	if active := b.ring.weightSum(); active > 0 {

@@ -10,8 +10,8 @@ import (
 )
 
 // Client is one process's side of one key: a state machine that decides when to call the bucket and for how
-// many tokens (docs/protocol.md section 8), and serves requests (section 9). A field names its section of
-// docs/protocol.md. ExampleClient shows how to drive a Client: Decide, Build, Accept, Tick.
+// many tokens (docs/protocol.md section 8), and serves requests (section 9). The comment of a field names its
+// section of docs/protocol.md. ExampleClient shows how to drive a Client: Decide, Build, Accept, Tick.
 //
 // Any number of goroutines may take from Holder.Pool and call Pool.Drawn, Low, KnowLimits, Capacity and
 // Denials.DeniesOneUntil. The user serialises all other calls with a lock. The zero Client is not usable; see
@@ -19,7 +19,7 @@ import (
 type Client struct {
 	Holder   holder // 5
 	settings settings
-	sizer    sizer    // 8.5 to 8.10
+	sizer    sizer    // 8.5-8.10
 	Denials  denials  // 5.14, 8.11
 	Failures failures // 8.12
 	fallback fallback // 8.14
@@ -66,7 +66,7 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 }
 
 // Propose changes this process's proposed configuration, which must be valid. Before the first reply the
-// proposal is in force at once, later when a reply names it (6.9).
+// proposal is in force at once, afterwards when a reply names it (6.9).
 func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	if equal(p, c.settings.own) && p.TTL == c.settings.own.TTL {
 		return
@@ -81,7 +81,7 @@ func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	}
 }
 
-// Insist ends the time after Propose in which no conflict is reported, for calls sent from now on (5.13).
+// Insist lets the replies to calls sent from now on report conflicts, even soon after Propose (5.13).
 func (c *Client) Insist(now clock.Instant) {
 	c.settings.conflictsFrom = min(c.settings.conflictsFrom, now)
 }
@@ -101,7 +101,7 @@ func (c *Client) EndReset() { c.resets-- }
 // HasEnded reports whether a call with this seq or a later one has been answered or has failed.
 func (c *Client) HasEnded(seq int64) bool { return c.Holder.ended >= seq }
 
-// BucketChanged burns the holding and makes a call due after the bucket was reset or given these limits.
+// BucketChanged burns the holding and makes a call due, because the bucket was reset or has new limits.
 func (c *Client) BucketChanged(limits []lease.Limit) {
 	c.Holder.burn()
 	c.Denials.end()
@@ -143,11 +143,10 @@ func (c *Client) TTL() time.Duration { return c.settings.ttl() }
 // Limits returns the limits in force. The caller must not change the slice.
 func (c *Client) Limits() []lease.Limit { return c.settings.config.Limits }
 
-// Capacity returns the smallest burst of the limits in force, less Policy.Headroom. Any number of goroutines
-// may call Capacity.
+// Capacity returns the smallest burst in force, less Policy.Headroom. Any goroutine may call Capacity.
 func (c *Client) Capacity() int64 { return c.Holder.Pool.Capacity() }
 
-// KnowLimits sets the limits from which Capacity is computed. Any number of goroutines may call KnowLimits.
+// KnowLimits sets the limits from which Capacity is computed. Any goroutine may call KnowLimits.
 func (c *Client) KnowLimits(limits []lease.Limit) {
 	c.Holder.Pool.SetCapacity(mostOf(limits, c.settings.policy.Headroom))
 }
@@ -161,7 +160,7 @@ func (c *Client) Outdated() bool { return c.settings.outdated() }
 // Heard returns the last reply.
 func (c *Client) Heard() Heard { return c.Holder.heard }
 
-// ClientState is a Client's state. If several states apply, the highest counts.
+// ClientState is a Client's state. If several states apply, the last one listed counts.
 type ClientState int8
 
 const (
@@ -188,8 +187,8 @@ func (c *Client) State(now clock.Instant) ClientState {
 	return StateActive
 }
 
-// Rest returns the Memory of c, so that the caller can drop c. Rest reports false if more than estimates
-// would be lost (8.13).
+// Rest returns the Memory of c, so that the caller can drop c. Rest returns false if that loses more than
+// estimates (8.13).
 func (c *Client) Rest() (Memory, bool) {
 	h := &c.Holder.heard
 	if !c.Idle() || c.Failures.inARow > 0 || c.fallback.seeded != nil || c.settings.outdated() ||
@@ -248,8 +247,8 @@ func (c *Client) takeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.Line.join(r.Seq)
 }
 
-// meet gives c, a Client that was just started, the local share s of its key and a debt for the tokens that s
-// has admitted by these limits.
+// meet gives c, which was just started, the share s and a debt for the tokens that s admitted by these
+// limits.
 func (c *Client) meet(now clock.Instant, s share, admitted int64, limits []lease.Limit) {
 	c.fallback.seeded = &seeded{share: s, limits: limits}
 	c.Holder.debt = s.owed(now, limits, admitted, c.fallback.dates(now))

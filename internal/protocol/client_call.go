@@ -25,7 +25,7 @@ const (
 	Restable            // the key has been unused for a TTL: Rest may succeed
 )
 
-// Low records that a take has reported low; the user calls Tick soon. Any number of goroutines may call Low.
+// Low records that a take has reported low; the user calls Tick soon. Any goroutine may call Low.
 func (c *Client) Low() { c.tookLow.Store(true) }
 
 // Tick advances c to now and reports whether a call is due. rtt is the 99th percentile of the node's round
@@ -71,7 +71,7 @@ func (c *Client) use(now clock.Instant, d *Due) {
 	}
 }
 
-// Forgettable reports whether no more than the state of a denial is lost if c is dropped.
+// Forgettable reports whether dropping c loses at most the state of a denial.
 func (c *Client) Forgettable() bool { return !c.Closed() && c.Line.head == nil && c.Idle() }
 
 // Idle reports whether no call is under way or open, and nothing is held or owed.
@@ -79,8 +79,7 @@ func (c *Client) Idle() bool {
 	return !c.Holder.calling && !c.Holder.isOpen && c.Holder.Pool.Held() == 0 && !c.sizer.owes()
 }
 
-// needs sums up the tokens that requests lack. If a round trip lasts CallTimeout, requests that wait for one
-// call count as refused (9.10).
+// needs sums up the tokens that requests lack. On a slow network OneCall requests count as refused (9.10).
 func (c *Client) needs(rtt time.Duration) needs {
 	lacking, refused := c.Line.lacking, c.Line.refused
 	if rtt >= c.settings.callTimeout {
@@ -94,8 +93,7 @@ func (c *Client) needs(rtt time.Duration) needs {
 	}
 }
 
-// advance burns a lease that has expired, adds attempts to the demand estimate, and gives up an open call
-// that is too old for a retry.
+// advance burns an expired lease, updates the demand, and gives up an open call that is too old for a retry.
 func (c *Client) advance(now clock.Instant, n needs) {
 	c.Holder.Expire(now) // an unanswered call must not extend a lease
 	if now >= c.Holder.Deadline() {
@@ -127,8 +125,8 @@ func (c *Client) observe(now clock.Instant, arrived int64) {
 	c.sizer.demand.observe(now, attempts, c.settings.target)
 }
 
-// wants reports whether requests or a low pool are reason for a call. Before the first reply, and on a slow
-// key, a denial by the pool is none.
+// wants reports whether requests or a low pool need a call. A request that the pool denied needs no call on a
+// slow key or before the first reply.
 func (c *Client) wants(n needs, held int64) bool {
 	return n.waiting > 0 || n.refused > 0 || c.low ||
 		c.Holder.heard.replied && held == 0 && c.sizer.lacked() > c.sizer.missedAtAsk && !c.sizer.slow()
@@ -146,7 +144,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	}
 	wants := c.wants(n, held)
 	if c.Failures.inARow > 0 {
-		// After a failure only requests, and tokens to give back or report, are reason for a call.
+		// After a failure, call only for requests, and for tokens to give back or report.
 		if wants || n.closing || c.Holder.isOpen || c.sizer.owes() {
 			return now >= c.Failures.probeAt, min(next, max(c.Failures.probeAt, now))
 		}
@@ -156,7 +154,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 		return true, now
 	}
 	if c.sizer.owes() {
-		// Late tokens travel with the next call. From reviewAt on they make a call due (8.9).
+		// Late tokens travel with the next call. From reviewAt on late tokens alone make a call due (8.9).
 		if now >= c.sizer.reviewAt {
 			return true, now
 		}

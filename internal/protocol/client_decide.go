@@ -96,7 +96,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	return Decision{}
 }
 
-// shortenDelay shortens the delay after a shortfall for a request smaller than that which fell short (8.11).
+// shortenDelay shortens the delay after a shortfall for a request that is smaller than the shortfall (8.11).
 func (c *Client) shortenDelay(now clock.Instant, n int64, p Patience) {
 	before := c.Denials.until
 	if now >= before || c.settings.outdated() {
@@ -113,7 +113,7 @@ func (c *Client) shortenDelay(now clock.Instant, n int64, p Patience) {
 	}
 }
 
-// wake asks the host for a Tick. The end of a call under way causes a Tick anyway.
+// wake asks the host for a Tick, unless the end of a call will cause a Tick.
 func (c *Client) wake(urgent bool) {
 	if !c.Holder.calling {
 		c.settings.host.Wake(urgent)
@@ -129,8 +129,7 @@ func (c *Client) Refuse(n int64) {
 	}
 }
 
-// Reopen checks whether requests for one token are still denied. The user calls Reopen at the time that
-// Host.DeniesOne named.
+// Reopen checks, at the time that Host.DeniesOne named, whether requests for one token are still denied.
 func (c *Client) Reopen(now clock.Instant) {
 	if c.Denials.deniesOneUntil.Load() != 0 {
 		c.Denials.judge(now, c.Line.inLine)
@@ -240,7 +239,7 @@ func (c *Client) turnAway(now clock.Instant) {
 		}
 		w = next
 	}
-	c.Line.serveFromPool() // hand out tokens of settled requests
+	c.Line.serveFromPool() // hand out tokens that settled requests had collected
 	c.askAgain(now)
 }
 
@@ -268,7 +267,7 @@ func (c *Client) shareAwaited() bool {
 }
 
 // serveWithout decides waiting requests without the store, first in, first out. A request in line that is not
-// served waits on; again is when to check the local share for it.
+// served keeps waiting. again is the time for the next check of the local share.
 func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	again = Never
 	blocked := false // a request in line lacks more than the local share has
@@ -333,10 +332,10 @@ func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 	c.settings.host.Wake(false) // the request may have left tokens to give back
 }
 
-// GiveBack returns n tokens of draw d that an admitted request did not use (9.9), of which pooled may go back
-// to the pool. d and pooled come from the Decision. For tokens that the user took from Pool, d is the result
-// of Pool.Drawn before the take, and pooled is n. The key's next Client takes tokens back with pooled 0. A
-// closed Client returns false, and the tokens stay counted as admitted.
+// GiveBack returns n tokens of draw d that an admitted request did not use (9.9). pooled is the number of
+// these tokens that may go back to the pool. d and pooled come from the Decision. For tokens that the user
+// took from Pool, d is the result of Pool.Drawn before the take, and pooled is n. After Rest, the key's next
+// Client takes the tokens with pooled 0. A closed Client returns false.
 func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool {
 	if c.Closed() {
 		return false

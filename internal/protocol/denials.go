@@ -30,13 +30,13 @@ type denial struct {
 // request above the burst is not counted.
 func (d *denials) Count() int64 { return d.tokens + d.holder.Pool.Missed() }
 
-// settled counts those tokens of the request a as denied that answer does not admit.
+// settled counts as denied the tokens of the request a that answer does not admit.
 func (d *denials) settled(a Ask, answer *Decision) {
 	switch answer.Verdict {
 	case VerdictWait, VerdictClosed, VerdictExceedsBurst:
 		return
 	case VerdictCancelled:
-		if d.policy.Shadow { // the tokens count as shadowed
+		if d.policy.Shadow { // in shadow mode denied tokens count as shadowed
 			return
 		}
 	}
@@ -65,8 +65,8 @@ func (d *denials) attribute() {
 	d.byLimit = append(d.byLimit, denial{l, n})
 }
 
-// report returns how many denied tokens no lease call has reported, and counts them as reported. A call that
-// is given up, or a key that goes to rest, may lose the number, which decides nothing.
+// report returns how many denied tokens no lease call has reported, and counts them as reported. No decision
+// reads the number: it is lost with a call that is given up.
 func (d *denials) report() int64 {
 	d.attribute()
 	n := min(d.attributed-d.reported, lease.WaitingMax)
@@ -88,8 +88,7 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 	if g.Delay <= 0 {
 		return 0
 	}
-	// The process must hear within T of limits that were changed or reset elsewhere, and can give back unused
-	// tokens only while the bucket knows the holder.
+	// The bucket must still know the holder then, and the process must hear of new limits within T.
 	longest := d.ttl() / 4 * 3
 	delay := min(g.Delay, longest)
 	switch {
@@ -101,18 +100,17 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 		span := min(delay, d.target/2) / 10
 		delay = min(delay+time.Duration(d.next()%uint64(span+1)), longest)
 	}
-	// Count the delay from the sending, because the next call takes as long to reach the bucket. Counted from
-	// the reply, it would end a round trip late, in which a small burst is full and refills nothing.
+	// Count the delay from the sending, because the next call takes as long to reach the bucket. From the
+	// reply on, the delay would end a round trip late, when a small burst is full.
 	return max(now+1, d.holder.firstSent.Add(delay))
 }
 
-// end ends the delay after a shortfall.
 func (d *denials) end() {
 	d.until = 0
 	d.denyOne(0)
 }
 
-// delayFor returns when the delay after a shortfall ends for n tokens (8.11), at the latest at until.
+// delayFor returns when the delay after a shortfall ends for a request for n tokens (8.11).
 func (d *denials) delayFor(n int64) clock.Instant {
 	missing := n - d.holder.Pool.Held()
 	if d.until == 0 || d.heard.shortOf == 0 || missing >= d.heard.shortOf {
@@ -157,10 +155,10 @@ func (d *denials) denyOne(until clock.Instant) {
 	if was == 0 || until == 0 {
 		d.holder.Pool.Deny(until != 0)
 	}
-	d.deniesOneUntil.Store(int64(until)) // after Deny, so that denied requests are counted
+	d.deniesOneUntil.Store(int64(until)) // the pool must count every denied request
 	d.host.DeniesOne(until)
 }
 
 // DeniesOneUntil returns until when requests for one token that do not wait in line are denied without a
-// call; 0 if they are not. DeniesOneUntil takes no lock, because such denials are frequent.
+// call; 0 if such requests are not denied. Such denials are frequent, so that DeniesOneUntil takes no lock.
 func (d *denials) DeniesOneUntil() clock.Instant { return clock.Instant(d.deniesOneUntil.Load()) }

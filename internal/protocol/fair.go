@@ -7,9 +7,8 @@ import (
 )
 
 // fair is the state of weighted max-min sharing, docs/protocol.md section 7. The share falls while the level
-// is below its set point, and rises while the level is above.
-//
-// A conversion rounds every product, so that Go and the Lua script agree to the last bit on every machine.
+// is below its set point, and rises while the level is above. A conversion rounds every product, so that the
+// Lua script agrees bit by bit.
 type fair struct {
 	share          float64 // tokens per microsecond and unit of weight
 	updated        int64
@@ -27,13 +26,13 @@ type Debit struct {
 type fairView struct {
 	now    int64
 	level  float64 // tokens, with fractions
-	steer  float64 // level or, if negative, the tokens without the headroom (7.1)
+	steer  float64 // level or, if negative, the level without the headroom (7.1)
 	burst  float64 // tokens, at least 1
 	rate   float64 // tokens per microsecond
 	own    float64 // the share with which the caller has the whole rate
 	target float64 // the configured Target, microseconds
 	long   float64 // the Target in force, microseconds
-	pause  float64 // the pause after a short grant, microseconds; 0 up to the configured Target
+	pause  float64 // the pause after a short grant, microseconds; 0 if no longer than the configured Target
 	ttl    float64 // microseconds
 	weight float64
 	active float64 // the active weight
@@ -43,7 +42,7 @@ type fairView struct {
 	crowded  bool // the call budget demands leases longer than the configured Target
 }
 
-// shareRange bounds how far the share falls below a caller's own share: 100,000 equal holders.
+// shareRange is the factor by which the share may fall below a caller's own, for 100,000 equal holders.
 const shareRange = 1e5
 
 // setPoint returns the level to which the sharing steers (7.1): the tokens that all holders draw in half a
@@ -79,9 +78,9 @@ func (f *fair) advance(v fairView, d *Debit) {
 	f.share = max(least, min(v.own, float64(share*((1+half)/(1-half)))))
 	f.updated = v.now
 
-	// Share and level both integrate, so that this control loop alone would oscillate for ever. Earnings that
-	// follow the level too, by a twelfth, damp the oscillation. With a larger factor a grant would depend on
-	// the moment of the call.
+	// The share integrates the error of the level, and the level integrates undrawn tokens: such a control
+	// loop oscillates for ever. Earnings that follow the error too, by a twelfth, damp the oscillation. A
+	// larger factor would make a grant depend on the moment of the call.
 	gain := float64(v.weight * f.share)
 	lean := float64(pull / 12)
 	earning := min(v.rate, float64(gain*((1+lean)/(1-lean))))
@@ -90,14 +89,12 @@ func (f *fair) advance(v fairView, d *Debit) {
 	d.Last = v.now
 }
 
-// most returns the largest allowance that a holder can save up (7.3). Demand varies, but an idle holder must
-// not save up the whole bucket.
+// most returns the most that a holder saves up (7.3). An idle holder must not save up the whole bucket.
 func (f *fair) most(v fairView) float64 {
 	return min(exact.MaxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.long))))
 }
 
-// owed returns the allowance with a lower bound (7.4): a holder that overdrew while tokens were plentiful
-// must not starve later.
+// owed returns the allowance with a lower bound, so that a holder that overdrew does not starve later (7.4).
 func (f *fair) owed(v fairView, d *Debit) float64 {
 	return max(d.Allowance, -max(1, float64(f.most(v)*f.scarcity(v))))
 }
@@ -105,8 +102,8 @@ func (f *fair) owed(v fairView, d *Debit) float64 {
 // scarcity returns 0 while the caller may have the whole rate, and nearly 1 if many holders share the rate.
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) }
 
-// allow returns the most that may be granted (7.5). If the call budget demands long leases, holders share the
-// level above the set point. Otherwise luck would decide which holders get long leases.
+// allow returns the most tokens that may be granted (7.5). If the call budget demands long leases, holders
+// share the level above the set point. Otherwise luck would decide which holders get long leases.
 func (f *fair) allow(v fairView, d *Debit, alone bool) int64 {
 	if alone {
 		return exact.MaxUnits
@@ -121,8 +118,7 @@ func (f *fair) allow(v fairView, d *Debit, alone bool) int64 {
 	return int64(max(0, min(most, exact.MaxUnits)))
 }
 
-// grantIdle grants a call the least tokens that it needs if calls have been refused for two Targets only
-// because of their allowance (7.10). Before that time grantIdle grants 0.
+// grantIdle grants a call the least that it needs if allowances have refused calls for two Targets (7.10).
 func (f *fair) grantIdle(v fairView, least int64) int64 {
 	switch {
 	case f.idleSince == 0:
@@ -143,11 +139,11 @@ func (f *fair) least(v fairView) float64 {
 }
 
 // delay returns the microseconds from a short grant to the next call (7.7). The bucket refills m tokens in
-// refill microseconds.
+// the time refill.
 func (f *fair) delay(v fairView, d Debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {
-		// An allowance is rounded up: m tokens are granted as soon as more than m - 1 are earned.
+		// A holder that has earned more than m - 1 tokens is granted m, because an allowance is rounded up.
 		lacking := float64(m-1) - f.owed(v, &d)
 		wait = max(wait, math.Floor(lacking/float64(v.weight*f.share))+1)
 	}

@@ -19,8 +19,8 @@ type failures struct {
 	turnOf  *Breaker
 }
 
-// Degraded reports whether the fallback decides: the key's node is away, its recovery holds the key's calls
-// back, or the key's own last call failed.
+// Degraded reports whether the fallback decides: the node is away or recovering, or the key's last call
+// failed.
 func (f *failures) Degraded() bool {
 	b := f.host.Breaker()
 	if f.inARow == 0 && b.well() {
@@ -29,8 +29,8 @@ func (f *failures) Degraded() bool {
 	return f.inARow > 0 || b.Away() || !f.holder.calling && b.Holds(f.host.Now())
 }
 
-// Turn returns when to call Breaker.Admit again, which has refused the key's call. A key with a turn in the
-// future keeps the turn while the node is away: the turn may be that of the next probe.
+// Turn returns when to call Breaker.Admit again after it refused the key's call. While the node is away, a
+// turn in the future stays as it is: otherwise a key that asks for another turn would lose the probe.
 func (f *failures) Turn(now clock.Instant) clock.Instant {
 	if b := f.host.Breaker(); f.turn <= now || f.turnOf != b || !b.Away() {
 		f.turn, f.turnOf = b.Turn(now), b
@@ -41,8 +41,8 @@ func (f *failures) Turn(now clock.Instant) clock.Instant {
 // InARow returns how many calls of the key have failed in a row although its node answered.
 func (f *failures) InARow() int { return f.inARow }
 
-// add delays the next call of a key whose call failed although its node answers. If the node is away, its
-// Breaker decides which key calls next.
+// add delays the next call after a failure, with full jitter. The Breaker delays the calls to a node that is
+// away.
 func (f *failures) add(now clock.Instant) {
 	if f.host.Breaker().Away() {
 		f.inARow = 0
@@ -98,8 +98,8 @@ func (f *fallback) coldDecides() bool {
 	return !f.heard.replied && !(f.failures.Degraded() && f.host.Breaker().Active() > 0)
 }
 
-// at returns when the local share can serve n tokens; ok is false if waiting does not help. After a refusal
-// for another reason the share may have n tokens now: fallbackPause prevents a busy loop.
+// at returns when the local share can serve n tokens; ok is false if waiting does not help. The time is at
+// least fallbackPause from now, to prevent a busy loop after a refusal for another reason.
 func (f *fallback) at(now clock.Instant, n int64) (at clock.Instant, ok bool) {
 	if f.seeded == nil || !f.failures.Degraded() || n > f.most() || f.admitsNone() {
 		return Never, false
@@ -132,7 +132,7 @@ func (f *fallback) part() part {
 	return part{f.limitsNow(), f.weight, f.active(), f.policy.Headroom}
 }
 
-// seed returns the local share as of the last reply, which only lowers the share (8.14).
+// seed returns the local share, which each reply can only lower (8.14).
 func (f *fallback) seed(now clock.Instant) *seeded {
 	s, h, limits := f.seeded, f.heard, f.limitsNow()
 	if s == nil {
@@ -193,10 +193,10 @@ func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 func (f *fallback) most() int64 { return f.part().most() }
 
 // forgive drops the debt that the local share has refilled (8.14), because the bucket has refilled it too. If
-// the share lacks more than half, forgive drops nothing, to offset debt that others do not report.
+// the share lacks more than half its burst, forgive drops nothing, to offset debt that others do not report.
 func (f *fallback) forgive(now clock.Instant) {
 	policy := f.policy
-	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // cold starts use no share
+	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // then the share is not used
 	if len(f.holder.debt) == 0 || f.seeded == nil || cold || policy.Fallback != lease.FallbackLocalShare {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 
 // lineage has the facts that prove that a bucket has lost its state: docs/protocol.md, section 6.
 type lineage struct {
-	epoch      int64 // 0 if nothing is known
+	epoch      int64 // 0 before a reply
 	counter    int64
 	running    int64
 	leaseMax   time.Duration // LeaseMax of the last reply, or what was left of a freeze if that is longer
@@ -20,7 +20,7 @@ type lineage struct {
 }
 
 // Memory keeps the state of a Client whose key is at rest. A Memory is small, since a process may have a
-// million keys at rest. The zero Memory means no reply.
+// million keys at rest. The zero Memory is that of a key without a reply.
 type Memory struct {
 	lineage
 	executed clock.Instant // earliest time at which the bucket can have executed the last call
@@ -30,8 +30,7 @@ type Memory struct {
 	calls    float32       // mean calls to the bucket per call of this process; below 0 if guessed
 	replied  bool          // a reply has ever arrived
 	conflict bool          // see Client.Conflict
-	// At rest: the part of each burst that was left at the last reply (8.14), and a fingerprint of the
-	// limits.
+	// At rest: the part of each burst that was left (8.14), and a fingerprint of the limits.
 	left [lease.LimitsMax]uint8
 	of   uint16
 }
@@ -42,7 +41,7 @@ func (m *Memory) expired(now clock.Instant) bool { return now >= m.executed.Add(
 func (m *Memory) prove(now clock.Instant, r *lease.Request) {
 	if m.epoch > 0 && !m.expired(now) {
 		r.Epoch, r.Counter, r.LeaseMax = m.epoch, m.counter, m.leaseMax
-		// The added 15th covers a process clock that is slow by a 16th (5.11).
+		// The age is a 15th longer, because the process's clock may be slow by a 16th (5.11).
 		age := max(0, now.Sub(m.executed))
 		r.HeardAt, r.HeardAge, r.HeardExpiry = m.serverTime, age+age/15, m.expiry
 	}
@@ -94,14 +93,14 @@ func (m *Memory) byCalls(weight int64) int64 {
 // recent reports whether the last answered call was sent within the last T, so that the key counts as in use.
 func (m *Memory) recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
 
-// propose records that before, which is no longer proposed, stays in force until a reply names another.
+// propose records before, the former proposal, as the configuration in force until a reply names another.
 func (m *Memory) propose(before *lease.Config) {
 	if m.replied && m.config == nil {
 		m.config = before
 	}
 }
 
-// inForce returns the configuration in force, which is proposed unless config is set.
+// inForce returns the configuration in force of a process with this proposal.
 func (m *Memory) inForce(proposed *lease.Config) *lease.Config {
 	if m.config != nil {
 		return m.config
@@ -151,11 +150,10 @@ func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 	return p
 }
 
-// pace is the demand of a key at rest: the two means of type demand, in requests per second. float32 keeps a
-// Memory small.
+// pace is the demand of a key at rest: both means of type demand, in requests per second.
 type pace struct{ fast, slow float32 }
 
-// after returns p advanced by the time since, at the end of which 0 or 1 requests came.
+// after returns the pace p after the time since, which ended with 0 or 1 requests.
 func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
 	dt := max(since, 0).Seconds()
 	mean := func(old float32, halfLife float64) float32 {
@@ -166,8 +164,8 @@ func (p pace) after(since time.Duration, requests float64, target time.Duration)
 }
 
 // weigh returns the weight of a sample over dt seconds: about 1 - 2^(-dt/halfLife) for a short dt. A
-// conversion rounds each product, so that the simulator gets equal bits from processors that would fuse the
-// product with a sum.
+// conversion rounds each product: no processor may fuse it with a sum, because the simulator needs equal
+// bits.
 func weigh(dt, halfLife float64) float64 {
 	return dt / (dt + float64(halfLife*math.Log2E))
 }
@@ -178,19 +176,19 @@ const slowBelow = 2
 // rttUnknown is the round trip assumed before the first call to a node.
 const rttUnknown = time.Millisecond
 
-// Heard is the last reply about the bucket. Any goroutine may read a copy. The zero Heard means no reply.
+// Heard is the last reply about the bucket; the zero Heard means no reply. Any goroutine may read a copy.
 type Heard struct {
 	Memory
-	headroom  float64 // Policy.Headroom, which levels leave out
+	headroom  float64 // Policy.Headroom, which levels leave to others
 	contended bool    // the bucket was contended (7.6)
 	active    int64   // the active weight
 	limits    []lease.Limit
 	levels    [lease.LimitsMax]int64         // whole tokens
-	next      [lease.LimitsMax]time.Duration // until a level has one token more; 0 for a full level
+	next      [lease.LimitsMax]time.Duration // time until a level has one token more; 0 for a full level
 	at        clock.Instant                  // time of the reply; 0 before the first reply to this Client
 	others    int64                          // tokens that other processes held and may give back
 	frozen    time.Duration                  // time from the reply to the end of a freeze
-	// The call needed shortOf tokens, which the bucket lacks until shortUntil; 0 if the bucket had enough.
+	// Until shortUntil the bucket lacks the shortOf tokens that the call needed; 0 if it had enough.
 	// shortUntil is more exact than levels and next, because the bucket counts fractions of tokens.
 	shortOf    int64
 	shortUntil clock.Instant
@@ -256,9 +254,9 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	return at
 }
 
-// Outlook describes a key to the caller that gets a decision.
+// Outlook describes the state of a key to a caller, beside a decision.
 type Outlook struct {
-	Limit      lease.Limit   // the limit with the least left of its burst or, for a denial, the longest wait
+	Limit      lease.Limit   // the limit with the least of its burst left; if denied, with the longest wait
 	Remaining  int64         // tokens of Limit in process and bucket, at most the burst less the headroom
 	RetryAfter time.Duration // time until the requested tokens can exist, at least 1 ns
 	ResetAfter time.Duration // time until Remaining is at its largest, if nothing more is drawn
@@ -268,15 +266,14 @@ type Outlook struct {
 func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
 	var o Outlook
 	since := now.Sub(h.at)
-	least := 2.0 // above any part of a burst
+	least := 2.0 // more than any part of a burst
 	longest := time.Duration(math.MinInt64)
 	for k, l := range h.limits {
 		capacity := grantable(l, h.headroom)
 		left := min(capacity, h.levels[k]+held)
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
-			// The bucket may have executed the call as late as the reply, and no caller should retry too
-			// early.
+			// Count from the reply, as the bucket may have executed the call that late.
 			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
@@ -289,7 +286,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 			o.Limit, o.Remaining = l, max(left, 0)
 			reset := h.until(k, capacity-held)
 			if capacity-held > h.levels[k] && l.Kind == lease.KindSliding {
-				reset = l.TimeToFull() // the latest charge is dropped by that time
+				reset = l.TimeToFull() // by that time the latest charge is dropped
 			}
 			o.ResetAfter = max(0, reset-since)
 		}
@@ -307,8 +304,8 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return timeFor(l, missing)
 }
 
-// timeFor returns how long the limit l takes to refill n tokens, at most 292 years. A window may regain all
-// tokens at once, so its result is 0.
+// timeFor returns how long the limit l takes to refill n tokens, at most 292 years. The result is 0 for a
+// window, which may regain all tokens at once.
 func timeFor(l lease.Limit, n int64) time.Duration {
 	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
 	switch {
@@ -320,14 +317,14 @@ func timeFor(l lease.Limit, n int64) time.Duration {
 	return time.Duration(d)
 }
 
-// GrantOutlook returns the Outlook of a request for n tokens that g admitted, in a process without a lease.
+// GrantOutlook returns the Outlook of a request for n tokens that g admitted, if the process holds no tokens.
 func GrantOutlook(g *lease.Grant, n int64, headroom float64) Outlook {
 	h := Heard{limits: g.Config.Limits, levels: g.Levels, next: g.Next, headroom: headroom}
 	return h.Outlook(0, n, 0, true)
 }
 
-// StateOutlook returns the Outlook of a request for n tokens at the time of s, in a process with held tokens
-// and this headroom. s is of a State, from whose levels no headroom was subtracted.
+// StateOutlook returns the Outlook of a request for n tokens at the time of s, the Status of a State, if the
+// process holds held tokens and has this headroom.
 func StateOutlook(s *lease.Status, n, held int64, headroom float64, admitted bool) Outlook {
 	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next, headroom: headroom}
 	for k, l := range h.limits {

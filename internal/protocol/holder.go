@@ -6,15 +6,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// holder is the holder's side of the calls: docs/protocol.md section 5. Client decides when to call and for
-// how many tokens.
+// holder makes the calls that Client decides on, and accepts replies: docs/protocol.md section 5.
 type holder struct {
 	Pool pool.Pool
 
 	id        string
 	open      lease.Request // the last call built
 	calling   bool          // open is under way
-	isOpen    bool          // a reply to open is still accepted
+	isOpen    bool          // a reply to open may still be accepted
 	firstSent clock.Instant // when open was first sent
 	ended     int64         // the highest seq of a call that was answered or has failed
 
@@ -56,8 +55,7 @@ func (h *holder) init(id string, stripes int) {
 	h.Pool.Init(stripes)
 }
 
-// openCall closes the open call and builds the call seq, which is sent at once. The request is valid until
-// the next openCall.
+// openCall closes the open call and builds the call seq. The request is valid until the next openCall.
 func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.giveUp()
 	h.Expire(now)
@@ -111,8 +109,8 @@ func (h *holder) isYoung(now clock.Instant) bool {
 	return h.isOpen && now.Sub(h.firstSent) <= h.open.Config.TTL/2
 }
 
-// giveUp closes the open call. Its returned tokens are burnt, because the bucket may have credited them. The
-// next call reports debt and charge again: counted twice, they only make the bucket admit less.
+// giveUp closes the open call. The tokens that the call returned are burnt, because the bucket may have
+// credited them. The next call reports debt and charge again.
 func (h *holder) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + Reported(h.open.Late, lease.LateUnused)
@@ -122,8 +120,7 @@ func (h *holder) giveUp() {
 }
 
 // accept processes the reply to the open call (5.3). Any other reply changes nothing, and ok is false. Up to
-// reserve tokens stay out of the pool, where a take could overtake requests in line. If burns is set, the
-// holder holds nothing afterwards.
+// reserve tokens stay out of the pool, for requests in line. If burns is set, no token stays held.
 func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns bool) (got Accepted, ok bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
@@ -156,7 +153,7 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 	}
 	pooled := granted - got.Waited
 	h.account.Granted += granted
-	if burns || now >= h.Deadline() { // the grant may have arrived after its own deadline
+	if burns || now >= h.Deadline() { // the grant may have come after its deadline
 		h.account.Burnt += pooled
 		pooled = 0
 	}
@@ -181,8 +178,8 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 	return got, true
 }
 
-// publish tells the pool to date draws by the last reply, after which the pool's tokens leave the ledger. The
-// draw of lent tokens has no epoch, because the bucket never had them.
+// publish dates the draw of the pool's tokens by the last reply, until which they are in the ledger. A draw
+// of lent tokens has no epoch, because the bucket never had the tokens.
 func (h *holder) publish() {
 	if h.lent {
 		h.Pool.SetDrawn(0, h.heard.running)
@@ -193,8 +190,8 @@ func (h *holder) publish() {
 
 // Expire burns a holding whose deadline has passed.
 func (h *holder) Expire(now clock.Instant) {
-	// In an outage every request may call Expire. If each burnt an empty pool, the intervals would wrap
-	// (5.7).
+	// In an outage every request may call Expire: do not begin a report interval each time, because their
+	// numbers wrap (5.7).
 	if now >= h.Deadline() && h.Pool.Held() > 0 {
 		h.burn()
 	}
@@ -210,14 +207,14 @@ func (h *holder) endsAt() clock.Instant {
 	return h.Deadline()
 }
 
-// Deadline returns when the whole holding expires. The time means nothing while the pool is empty.
+// Deadline returns when the whole holding expires. While the pool is empty, Deadline means nothing.
 func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }
 
 // IsOpen reports whether a call is under way or may be retried.
 func (h *holder) IsOpen() bool { return h.isOpen }
 
 func (h *holder) notAdmitted(n int64) {
-	h.counted(h.Pool.Held()) // count the takes from the pool before subtracting
+	h.counted(h.Pool.Held()) // first book the takes from the pool as admitted
 	h.account.Admitted -= n
 }
 
@@ -232,8 +229,7 @@ func (h *holder) putBack(now clock.Instant, n int64, d pool.Draw) {
 	h.sendBack(n, d)
 }
 
-// sendBack returns n unused tokens of draw d with the next call, or burns tokens that this holder does not
-// own.
+// sendBack returns n unused tokens of draw d with the next call, or burns those that h does not own.
 func (h *holder) sendBack(n int64, d pool.Draw) {
 	if n <= 0 {
 		return
@@ -246,7 +242,7 @@ func (h *holder) sendBack(n int64, d pool.Draw) {
 	h.unused.add(n, d.Running, h.drawnBy())
 }
 
-// owns reports whether draw d is of this epoch of the bucket and of this id.
+// owns reports whether the draw d was made in this epoch of the bucket and under this id.
 func (h *holder) owns(d pool.Draw) bool {
 	return d.Epoch != 0 && d.Epoch == h.heard.epoch && d.Running > h.disowned
 }
@@ -256,7 +252,7 @@ func (h *holder) burnTaken(n int64) {
 	h.account.Burnt += n
 }
 
-// burnUnused burns the unused tokens of the next report, and drops its refunds.
+// burnUnused burns the unused tokens that wait for a report, and drops the refunds.
 func (h *holder) burnUnused() {
 	h.account.Burnt += h.unused.sum()
 	h.unused, h.refund = nil, nil
@@ -281,8 +277,8 @@ func (h *holder) drawnBy() dating {
 // owes reports whether the next call must report late tokens (5.8).
 func (h *holder) owes() bool { return len(h.unused)+len(h.refund)+len(h.debt)+len(h.charge) > 0 }
 
-// rename burns the holding and takes another id after ErrStale (5.12). The process with the old id may give
-// back the earlier draws.
+// rename burns the holding and takes another id after ErrStale (5.12). Another process has the old id, and
+// may give back the earlier draws.
 func (h *holder) rename(id string) {
 	h.giveUp()
 	h.burn()
@@ -301,7 +297,7 @@ func (h *holder) burn() {
 	h.base, h.lent = 0, false
 }
 
-// counted books the tokens taken since the last counted; held is the number of tokens now in the pool.
+// counted books the tokens taken since the last call of counted. held is the number of tokens in the pool.
 func (h *holder) counted(held int64) {
 	late := h.Pool.Late()
 	h.account.Admitted += h.base - held - (late - h.lateSeen)
@@ -310,8 +306,7 @@ func (h *holder) counted(held int64) {
 	h.base = held
 }
 
-// BurnLate books the tokens of takes after the strict deadline as burnt, which Close has counted as admitted,
-// and returns their number.
+// BurnLate books tokens as burnt that takes found late after Close (StrictExpiry), and returns their number.
 func (h *holder) BurnLate() int64 {
 	n := h.Pool.Late() - h.lateSeen
 	h.lateSeen += n
@@ -337,7 +332,7 @@ type Account struct {
 	Returned int64 // given back in a call that the bucket executed
 	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
 	Held     int64 // unused in the pool, or on the way back to the bucket
-	Refunded int64 // those of Admitted that were refunded
+	Refunded int64 // admitted tokens that were refunded
 }
 
 // Conserved reports whether every token is accounted for exactly once.

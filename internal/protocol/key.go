@@ -19,9 +19,7 @@ import (
 //	any              -- Leave -->     gone
 //
 // An active key has a Client, which decides its requests. A request for a key at rest becomes a draw, is
-// decided by the local share (Fallback), or activates the key.
-//
-// The user guards each Key with a lock. The zero Key is at rest and has no Memory.
+// decided by the local share (Fallback), or activates the key. The user guards each Key with a lock.
 type Key struct {
 	state  keyState
 	denied bool // at rest: whether the last request was denied
@@ -31,7 +29,7 @@ type Key struct {
 
 	memory  Memory        // at rest
 	own     *lease.Config // at rest: this process's proposal; nil if unknown
-	unheard *Unheard      // at rest: the decisions without the store, by the limits of own
+	unheard *Unheard      // at rest: the tokens admitted without the store, by the limits of own
 	draw    *Draw         // the draw under way; nil unless the key is drawing
 }
 
@@ -59,7 +57,7 @@ type Terms struct {
 	Policy   *lease.Policy
 	Proposed *lease.Config
 	RTT      time.Duration // 99th percentile of the node's round trips; 0 if unknown
-	// A node with an RTT above a quarter of CallTimeout gets no draws.
+	// A node with round trips above a quarter of CallTimeout gets no draws (8.17).
 	CallTimeout time.Duration
 }
 
@@ -93,7 +91,7 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 		}
 		return ByClient
 	case a.Patience != OneCall, 4*t.RTT > t.CallTimeout,
-		k.unheard != nil && now < k.unheard.FullAt(t, b.Active()), // a Client must report the debt
+		k.unheard != nil && now < k.unheard.FullAt(t, b.Active()), // a Client must report the debt of unheard
 		k.own != nil && k.own != t.Proposed && k.memory.recent(now),
 		!k.memory.draws(now, a.N, t):
 		return ByClient
@@ -101,10 +99,10 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 	return ByDraw
 }
 
-// draws reports whether a draw suits a request for n tokens better than a Client (8.17).
+// draws reports whether a request for n tokens should draw, rather than activate the key (8.17).
 func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 	c := m.inForce(t.Proposed)
-	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // MinBatch asks for leases
+	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a MinBatch above 1 demands leases
 		return false
 	}
 	single := false
@@ -143,7 +141,7 @@ func (k *Key) Draw(now clock.Instant, seq int64, t *Terms, d *Draw) {
 }
 
 // Drew processes the reply g to the draw d, which arrived at now from the node of b. If ok is true, g admits
-// the request with tokens of the draw from. Otherwise a Client must take over d, unless one has.
+// the request with tokens of the draw from. Otherwise a Client must take over d, unless a Client has done so.
 func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from pool.Draw, ok bool) {
 	m, r := &k.memory, d.Request
 	plain := k.draw == d && g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
@@ -225,7 +223,7 @@ func (k *Key) InUse(now clock.Instant) []lease.Limit {
 	return k.memory.inForce(k.own).Limits
 }
 
-// Limits returns the limits in force by a reply within the last T; nil if none came.
+// Limits returns the limits in force, if a reply has come within the last T; otherwise nil.
 func (k *Key) Limits(now clock.Instant) []lease.Limit {
 	if !k.memory.recent(now) {
 		return nil
@@ -233,7 +231,7 @@ func (k *Key) Limits(now clock.Instant) []lease.Limit {
 	return k.InUse(now)
 }
 
-// Owes reports whether k may have admitted tokens that the bucket has not heard of.
+// Owes reports whether k may have admitted tokens that no call has reported.
 func (k *Key) Owes() bool { return k.unheard != nil }
 
 // Denied reports whether k is at rest and its last request was denied.
@@ -244,26 +242,25 @@ func (k *Key) Admits(now clock.Instant) bool {
 	return k.own != nil && !k.denied && k.memory.recent(now)
 }
 
-// Lifetime returns how long after its last use to keep k. c is this process's proposal.
+// Lifetime returns for how long to keep k after its last use. c is this process's proposal.
 func (k *Key) Lifetime(c *lease.Config) time.Duration {
 	return longestToFull(k.memory.inForce(c).Limits) + k.memory.ttl
 }
 
-// Unheard decides for a key without a reply and a Client while the key's node is away (docs/protocol.md
-// section 8.14). The zero Unheard has a full share.
+// Unheard decides requests for a key that has had no reply and has no Client, while its node is away
+// (docs/protocol.md section 8.14). The zero Unheard has a full share.
 type Unheard struct {
 	share
-	debt int64 // admitted so far
+	debt int64 // tokens admitted so far
 }
 
-// decides reports whether an Unheard can decide the request a. active is the node's active weight; 0 if the
-// node has sent no reply.
+// decides reports whether an Unheard can decide the request a, by the node's active weight (0 if unknown).
 func (t *Terms) decides(active int64, a Ask) bool {
 	return a.Patience != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
 		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && a.Most(t.Most()) <= t.Most()
 }
 
-// Denies reports whether an Unheard denies every request. A bucket with StartEmpty may be empty.
+// Denies reports whether an Unheard denies every request. With StartEmpty the bucket may be empty.
 func (t *Terms) Denies(active int64) bool {
 	return active == 0 || t.Policy.Fallback == lease.FallbackDeny ||
 		SwitchOf(t.Proposed.Limits) == SwitchBlocked ||

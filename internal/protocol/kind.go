@@ -72,7 +72,7 @@ func ScaleOf(l lease.Limit, overcommit int64) exact.Scale {
 	return sc
 }
 
-// rate returns tokens per microsecond. Lua divides in the same order.
+// rate returns tokens per microsecond, divided in the order of the Lua script.
 func (sp *spec) rate() float64 { return float64(sp.Step) / float64(sp.Unit) / float64(sp.Tick) }
 
 // startsEmpty reports whether the limit takes 100 years to fill, and therefore always starts empty (3.2).
@@ -94,7 +94,7 @@ func tallies(c *lease.Config) []tally {
 }
 
 // inherit returns for each new limit the old limit whose state it continues (6.10); nil for none. By position
-// alone, limits behind an inserted one would get their neighbours' levels.
+// alone, every limit after an inserted limit would continue its neighbour.
 func inherit(old, limits []tally) []tally {
 	from, left := make([]tally, len(limits)), slices.Clone(old)
 	for _, fits := range []func(o, l *spec) bool{

@@ -78,7 +78,7 @@ func (l *level) pass(m *moment, from int64) {
 	l.dropFullRest(room - ticks*l.Step)
 }
 
-// room returns the level up to which the limit may fill (3.3). A blocked key has none for returned tokens.
+// room returns the level up to which the limit may fill (3.3). A blocked key has no room for returned tokens.
 func (l *level) room(m *moment) int64 {
 	if l.startsEmpty() {
 		return 0
@@ -87,7 +87,7 @@ func (l *level) room(m *moment) int64 {
 }
 
 // dropFullRest sets rest to 0 if the level is full; room is the number of missing units. A rest that is worth
-// the missing units fills the level; otherwise it would count again after a draw (3.3).
+// the missing units fills the level. Otherwise the rest would count again after a draw.
 func (l *level) dropFullRest(room int64) {
 	if room <= 0 || room < l.Step && room*l.Tick <= l.Step*l.rest {
 		l.units += max(room, 0)
@@ -103,10 +103,10 @@ func (l *level) draw(n int64) { l.units -= n * l.Unit }
 
 func (l *level) spend(*moment, int64) {}
 
-// back credits no more than the room, because the ledger may still exceed B + E of a lowered limit.
+// back credits returned tokens within the room: the ledger may still exceed B + E of a lowered limit.
 func (l *level) back(m *moment, n int64) { l.fillBy(m, min(n, l.Capacity)*l.Unit) }
 
-// late subtracts a debt down to 0, and a charge below 0 too (step 6).
+// late lets a debt lower the level to 0 at the least, and a charge below 0 (step 6).
 func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	units := min(e.Tokens, l.Capacity) * l.Unit
 	switch e.Kind {
@@ -160,8 +160,8 @@ func (l *level) wait(m *moment, n int64) int64 {
 	return (missing+l.Step-1)/l.Step*l.Tick - l.rest + max(0, m.frozen-m.now)
 }
 
-// life is the time in which the level makes B + E and what is owed (6.14). A forgotten limit that starts
-// empty starts empty again.
+// life is the time in which the level makes B + E and what is owed (6.14). life is 0 for a limit that starts
+// empty, because a new bucket starts it empty again.
 func (l *level) life() int64 {
 	if l.startsEmpty() {
 		return 0

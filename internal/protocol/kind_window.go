@@ -10,8 +10,8 @@ import (
 // windowSlots is the largest number of live cells: a window covers one of them in part.
 const windowSlots = exact.WindowCells + 1
 
-// window is the tally of a sliding window or a calendar: docs/protocol.md section 3.10. A leased token is in
-// the ledger until its spending is reported or its lease ends, and is charged then. Times are running time.
+// window is the tally of a sliding window or a calendar: docs/protocol.md section 3.10. A leased token stays
+// in the ledger until it is charged: with the report of its spending, or when its lease ends.
 type window struct {
 	spec
 	sum int64 // charged tokens that still count
@@ -66,7 +66,7 @@ func (w *window) follow(old tally, _ bool) {
 	w.sum, w.first, w.cells, w.period, w.begun = o.sum, o.first, slices.Clone(o.cells), o.period, o.begun
 }
 
-// freeze uses the window up if StartEmpty is set. While a freeze lasts, free lets no window grant tokens.
+// freeze uses the window up if StartEmpty is set. Otherwise free alone stops grants during a freeze.
 func (w *window) freeze(m *moment, startEmpty bool) {
 	if startEmpty {
 		w.useUp(m)
@@ -80,8 +80,8 @@ func (w *window) useUp(m *moment) {
 	w.charge(m.now, total)
 }
 
-// pass drops each cell that is older than the window, or starts a calendar's next period at the boundary. A
-// server clock that was a year ahead must not keep a calendar in one period for a year.
+// pass drops each cell that is older than the window, or starts a calendar's next period at the boundary.
+// After a clock that was a year ahead, a calendar must not stay in one period for a year.
 func (w *window) pass(m *moment, _ int64) {
 	if w.cells == nil {
 		since := m.clock - w.Offset
@@ -129,8 +129,7 @@ func (w *window) charge(at, n int64) {
 	}
 }
 
-// uncharge drops up to n charged tokens and returns their number. The oldest go first, so that the others
-// count for longer.
+// uncharge drops up to n charged tokens, the oldest first (3.10), and returns their number.
 func (w *window) uncharge(n int64) int64 {
 	n = min(n, w.sum)
 	w.sum -= n
@@ -185,7 +184,7 @@ func (w *window) wait(m *moment, n int64) int64 {
 // boundary returns the server's time at which a calendar's period ends.
 func (w *window) boundary() int64 { return (w.period+1)*w.Tick + w.Offset }
 
-// dropAt returns when the window will have dropped missing charged tokens, or all if fewer; 0 if it has none.
+// dropAt returns when missing charged tokens, or all if fewer, will have been dropped; 0 if none are charged.
 func (w *window) dropAt(missing int64) (last int64) {
 	for j := w.first; j < w.first+windowSlots && missing > 0; j++ {
 		if n := *w.slot(j); n > 0 {

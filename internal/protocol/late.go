@@ -23,8 +23,8 @@ func (l lates) sum() (n int64) {
 	return n
 }
 
-// dating has the limits and clocks that decide how long a token counts. It dates an entry by its oldest token
-// if oldest is set, otherwise by its latest.
+// dating has the limits and clocks that decide how long a token counts. A dating dates an entry by its oldest
+// token if oldest is set, otherwise by its latest token.
 type dating struct {
 	oldest bool
 	limits []lease.Limit
@@ -33,7 +33,7 @@ type dating struct {
 	micro  int64 // units of the entries' clock per microsecond
 }
 
-// counted returns for how many more cells a token of the time at counts, in all limits together.
+// counted returns the number of cells for which a token of the time at still counts, summed over the limits.
 func (d dating) counted(at int64) (cells int64) {
 	now := d.server
 	if now == 0 {
@@ -45,8 +45,8 @@ func (d dating) counted(at int64) (cells int64) {
 	return cells
 }
 
-// counts returns for how many more cells l counts a token of age microseconds. now is in microseconds, by the
-// server's clock if isServer is set.
+// counts returns the number of cells for which l still counts a token of this age. age and now are in
+// microseconds, now is by the server's clock if isServer is set.
 func counts(l lease.Limit, now, age int64, isServer bool) int64 {
 	switch {
 	case !l.Windowed():
@@ -58,8 +58,8 @@ func counts(l lease.Limit, now, age int64, isServer bool) int64 {
 		}
 		return 0
 	}
-	// Cells begin at fixed times. By age alone, any two entries would at some time count alike and be merged.
-	// Two cells are added because another clock may count the token for longer.
+	// Cells begin at fixed times: by age alone any two entries would at some time count alike, and be merged.
+	// Two cells are added because the bucket's clock may count the token for longer.
 	cell := max(1, exact.Micros(l.Per)/exact.WindowCells)
 	return max(0, exact.WindowCells+2+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
 }
@@ -84,8 +84,8 @@ func (l *lates) add(n, at int64, d dating) {
 	l.join(d)
 }
 
-// join merges neighbours that the limits count alike. While there are more than LateMax entries, join merges
-// the pair with the least product of wrongly dated tokens and cells.
+// join merges neighbouring entries that count for equally many cells. While there are more than LateMax
+// entries, join merges the neighbours that misdate the fewest tokens by the fewest cells.
 func (l *lates) join(d dating) {
 	for i := 0; i+1 < len(*l); {
 		if a, b := (*l)[i], (*l)[i+1]; d.counted(d.dateOf(a)) == d.counted(d.dateOf(b)) {
@@ -126,7 +126,7 @@ func (l *lates) trim(n int64) {
 	}
 }
 
-// back appends l to the late entries to of a call. Each entry counts as drawn with its oldest token.
+// back appends l to the late entries to of a call, each as drawn at the time of its oldest token.
 func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		to = append(to, lease.Late{Kind: kind, Tokens: e.tokens, Drawn: e.first})
@@ -134,8 +134,8 @@ func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	return to
 }
 
-// taken appends l to the late entries to of a call. Each entry counts as used with its latest token. Its age
-// is shortened, because the process's clock may be fast (5.8).
+// taken appends l to the late entries to of a call, each as used at the time of its latest token. Ages are
+// shortened, because the process's clock may be fast (5.8).
 func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		age := max(0, now.Sub(clock.Instant(e.last)))
@@ -150,7 +150,7 @@ func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []
 }
 
 // leaseSpan returns how long the holder uses a lease that the bucket counts for ttl. The last 16th covers the
-// drift of both clocks, hundreds of times that of quartz.
+// drift of both clocks: hundreds of times the drift of quartz.
 func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
 
 // usedBy returns the dating of debt and charge, whose times are by the process's clock.

@@ -11,8 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// equal reports whether c and o are equal. The TTL does not count, because the bucket adapts it, nor does the
-// burst of a switch.
+// equal reports whether c and o are equal except for the TTL, which the bucket adapts, and a switch's burst.
 func equal(c, o *lease.Config) bool {
 	on := SwitchOf(c.Limits)
 	limits := on == SwitchNone && slices.Equal(c.Limits, o.Limits) || on != SwitchNone && on == SwitchOf(o.Limits)
@@ -77,7 +76,7 @@ func ceilingOf(
 	if alone {
 		divisor = 2
 	}
-	// With an overcommit the bucket refills while tokens are leased, so longer leases do no harm.
+	// A bucket with an overcommit refills while tokens are leased, so that longer leases do no harm.
 	longer := min((burst+c.Overcommit)/divisor, int64(l.Rate()*target.Seconds()))
 	return max(burst/divisor, longer), divisor
 }
@@ -99,8 +98,8 @@ const (
 	// easyTarget and easyPause bound the Target and the pause that a large burst allows by default, in
 	// microseconds. With easyTarget T is one second.
 	easyTarget, easyPause = 250_000, 450_000
-	// easyTargetPart and easyPausePart bound the same Target and pause as parts of the time in which a bucket
-	// fills. Larger parts cost accuracy under changing load: docs/figures.md.
+	// easyTargetPart and easyPausePart bound this Target and this pause as parts of the time in which a
+	// bucket fills. Larger parts cost accuracy under changing load: docs/figures.md.
 	easyTargetPart, easyPausePart = 1. / 8, 2. / 9
 	// pausePart bounds the pause that the call budget demands, as a part of the time in which a bucket fills.
 	pausePart = 0.88
@@ -110,7 +109,7 @@ const (
 	targetMax = float64(exact.MaxTTL / exact.TTLPerTarget / time.Microsecond)
 )
 
-// ForScript returns a replacer that writes the values of these constants into lease.lua.
+// ForScript returns a replacer that writes the values of Go's constants into lease.lua.
 func ForScript() *strings.Replacer {
 	return strings.NewReplacer(
 		"callBudget", fmt.Sprint(new(lease.Config).CallBudget()), "easyCalls", fmt.Sprint(easyCalls),
@@ -127,7 +126,7 @@ func spacing(c *lease.Config, n float64) float64 { return float64(n*1e6) / float
 func fleetTarget(n float64) float64 { return n / (float64(2*n) + 40) }
 
 // easy returns the microseconds between two calls of a holder at which n holders keep to easyCalls, at most
-// longest. easy returns 0 if a call budget was set, and for windows, which count spending from its report on.
+// longest. easy returns 0 if a call budget was set, or if a limit is a window (7.8).
 func easy(c *lease.Config, n, longest float64) float64 {
 	if c.CallsPerSecond != 0 || slices.ContainsFunc(c.Limits, lease.Limit.Windowed) {
 		return 0
@@ -143,8 +142,8 @@ func targetOf(c *lease.Config, n, fills float64) float64 {
 	return max(float64(exact.Micros(c.Target)), math.Floor(longer))
 }
 
-// pauseOf returns the pause of each of n holders after a short grant, in microseconds (7.8). The bucket still
-// knows the holder after three quarters of the TTL.
+// pauseOf returns the pause of each of n holders after a short grant, in microseconds (7.8). A pause is at
+// most three quarters of the TTL, after which the bucket still knows the holder.
 func pauseOf(c *lease.Config, n, fills, ttl float64) float64 {
 	pause := min(spacing(c, n), float64(pausePart*fills))
 	pause = max(pause, min(easy(c, n, easyPause), float64(easyPausePart*fills)))
@@ -171,8 +170,7 @@ func Spacing(g *lease.Grant, weight int64) time.Duration {
 	return time.Duration(min(d, float64(exact.MaxTTL)))
 }
 
-// BurstWanted returns the burst that all limits need for leases as long as Policy.CallsPerSecond demands; 0
-// if every burst is large enough.
+// BurstWanted returns the burst for leases as long as Policy.CallsPerSecond demands; 0 if bursts are larger.
 func BurstWanted(g *lease.Grant, weight int64) int64 {
 	spacing, wanted := Spacing(g, weight), 0.0
 	part := fleetTarget(float64(g.ActiveWeight) / float64(max(weight, 1)))

@@ -62,7 +62,7 @@ func (l *line) join(seq int64) {
 	}
 }
 
-// need returns the fewest tokens that serve any waiting request (9.5). A request in line collects at least
+// need returns the fewest tokens that serve any waiting request (9.5). A request in line needs at most
 // portion tokens at a time.
 func (l *line) need(portion int64) int64 {
 	least := int64(0)
@@ -75,7 +75,7 @@ func (l *line) need(portion int64) int64 {
 			least = n
 		}
 		if w.inLine() {
-			break // no later request is served first
+			break // no later request is served before w
 		}
 	}
 	return max(1, least)
@@ -91,8 +91,8 @@ func (l *line) Waiters(f func(*Waiter)) {
 	}
 }
 
-// distribute hands out the tokens of a reply, first in, first out (9.6). Tokens for a request that no longer
-// waits go back to the bucket as unused.
+// distribute hands out the tokens of a reply, first in, first out (9.6). Tokens of a request that has gone
+// become unused.
 func (l *line) distribute(now clock.Instant, got Accepted) {
 	seq := l.holder.open.Seq // seq of the answered call
 	for w := l.head; w != nil; {
@@ -151,7 +151,7 @@ func (l *line) serveFromPool() {
 	}
 }
 
-// serve gives w the number own of got.Waited, and the other tokens that w lacks from got.Reserved and the
+// serve gives w the tokens that it lacks: own of them from got.Waited, the others from got.Reserved and the
 // pool. goOn is false if w is in line and still lacks tokens, so that no later request may be served.
 func (l *line) serve(w *Waiter, own int64, got *Accepted, source lease.Source) (goOn bool) {
 	d, n := got.draw, w.lacks()-own
@@ -216,7 +216,7 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	}
 	if from == FromPool {
 		if w.draw.Interval != d.Interval {
-			w.pooled, w.draw.Interval = 0, d.Interval // other intervals have ended
+			w.pooled, w.draw.Interval = 0, d.Interval // an earlier interval has ended
 		}
 		w.pooled += n
 	}
@@ -225,7 +225,7 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	l.host.Handed(w, n, from)
 }
 
-// keepUntil returns when collected tokens are burnt unless a reply comes (9.9).
+// keepUntil returns when the tokens that a request has collected are burnt, if no reply comes (9.9).
 func (l *line) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * l.ttl()) }
 
 // forfeit burns the tokens that w has collected.
@@ -239,7 +239,7 @@ func (l *line) forfeit(w *Waiter) {
 	l.host.Forfeited(w)
 }
 
-// settle removes w from the queue and reports d to the host. If w does not use its tokens, they go back.
+// settle removes w from the queue and reports d to the host. Tokens that w does not use go back.
 func (l *line) settle(w *Waiter, d Decision) {
 	if !d.OK() || d.Source == lease.SourceFallback {
 		now := l.host.Now()
@@ -259,8 +259,7 @@ func (l *line) settle(w *Waiter, d Decision) {
 }
 
 // passOn gives tokens that were drawn for w, which is not admitted, to requests in line that had come when
-// the call was built (9.9). The bucket would credit such tokens only in part. serveFromPool then settles the
-// requests that lack nothing.
+// the call was built (9.9). The bucket would credit returned tokens only in part.
 func (l *line) passOn(w *Waiter) (passed int64) {
 	left := w.got - w.pooled
 	for x := l.head; x != nil && left > 0; x = x.next {
@@ -272,7 +271,7 @@ func (l *line) passOn(w *Waiter) (passed int64) {
 			x.draw, x.drawnBy, x.until = w.draw, w.drawnBy, w.until
 		}
 		if x.draw.Epoch != w.draw.Epoch {
-			x.draw.Epoch = 0 // tokens of a lost bucket give no credit
+			x.draw.Epoch = 0 // some tokens are of a lost bucket
 		}
 		x.draw.Running, x.drawnBy = min(x.draw.Running, w.draw.Running), min(x.drawnBy, w.drawnBy)
 		x.until = min(x.until, w.until)

@@ -26,7 +26,7 @@ type Verdict int8
 const (
 	VerdictWait         Verdict = iota // not decided yet: Enqueue the request
 	VerdictAdmit                       // the request has its tokens
-	VerdictDeny                        // the tokens are not available
+	VerdictDeny                        // the request does not get its tokens
 	VerdictExceedsBurst                // the request is above the burst
 	VerdictTooLate                     // the tokens cannot be available by the deadline
 	VerdictCancelled                   // Cancel was called
@@ -37,7 +37,7 @@ const (
 type Decision struct {
 	Verdict    Verdict
 	Source     lease.Source
-	EarliestAt clock.Instant // for VerdictTooLate: when the tokens may be available at the earliest
+	EarliestAt clock.Instant // for VerdictTooLate: the earliest time at which the tokens may be there
 	// Draw and Pooled are for Client.GiveBack: the draw of the tokens, and how many of them came from the
 	// pool. The zero Draw is of tokens that a fallback admitted, which cannot be given back.
 	Draw   pool.Draw
@@ -53,8 +53,8 @@ type Ask struct {
 	N        int64
 	Patience Patience
 	Deadline clock.Instant // for InLine; Never means no deadline
-	// Uncounted leaves denied tokens out of Denials.Count. The user books them with Denials.Book, unless
-	// another key denies the request.
+	// Uncounted leaves denied tokens out of Denials.Count. The user books the tokens with Denials.Book,
+	// unless another key denies the request.
 	Uncounted bool
 }
 
@@ -66,19 +66,18 @@ func (a Ask) Most(capacity int64) int64 {
 	return a.N
 }
 
-// Waiter is one waiting request. The user sets the exported fields, and may reuse a Waiter after
-// Host.Settled.
+// Waiter is one waiting request. The user sets exported fields, and may reuse a Waiter after Host.Settled.
 type Waiter struct {
 	Ask       // Patience is OneCall, UpTo or InLine
 	Owner any // for the user's own use
 
 	got     int64         // tokens collected so far
-	until   clock.Instant // when the tokens of got are burnt unless a reply comes
-	draw    pool.Draw     // the draw of the oldest tokens of got, with the report interval of pooled
-	pooled  int64         // tokens of got that may go back to the pool, all of one report interval
+	until   clock.Instant // when got is burnt, if no reply comes
+	draw    pool.Draw     // the draw of the oldest tokens in got, with the report interval of pooled
+	pooled  int64         // tokens in got that may go back to the pool, all of one report interval
 	asked   int64         // seq of the last call that counted the request as waiting; 0 for none
 	since   int64         // seq of the first call that counted the request as waiting
-	drawnBy int64         // seq of the first call that granted tokens of got, even for another request
+	drawnBy int64         // seq of the first call that granted tokens in got, even if for another request
 	waiting bool
 	prev    *Waiter
 	next    *Waiter
@@ -102,6 +101,6 @@ func (w *Waiter) inLine() bool { return w.Patience == InLine }
 type Origin int8
 
 const (
-	FromGrant Origin = iota // granted for waiting requests, and admitted with the grant
-	FromPool                // leased to this process before
+	FromGrant Origin = iota // tokens that were granted for waiting requests, and admitted with the grant
+	FromPool                // tokens that were leased to this process before
 )

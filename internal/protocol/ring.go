@@ -9,7 +9,7 @@ const ringSlices = 8
 
 // ring is the ledger: it sums holdings by the slice of time in which they end (docs/protocol.md sections 3.4
 // and 6.8). Slice s covers [s*width, (s+1)*width) of the running time, and is stored in held[s mod 8]. Widths
-// are powers of two, so that every slice lies within one slice of any larger width.
+// are powers of two, so a slice lies within one wider slice.
 type ring struct {
 	width   int64 // at least T/7; more while older entries need a wider slice
 	base    int64 // the present slice; all lower slices are forgotten
@@ -59,7 +59,7 @@ func (r *ring) place(now, ttl int64) place {
 func (r *ring) slice(p place) int64 { return (p - 1) / r.width }
 
 // locate returns the present place of the entry that was put at p, and whether the ring still has the entry.
-// An entry whose slice became part of a wider one ends with the wider slice.
+// An entry whose slice became part of a wider slice ends with the wider slice.
 func (r *ring) locate(p place) (place, bool) {
 	if p <= r.movedAt {
 		return 0, false

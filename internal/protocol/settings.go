@@ -21,9 +21,9 @@ type settings struct {
 	config lease.Config  // configuration in force, with the TTL of the first reply that named it
 	target time.Duration // Target in force
 	rtt    time.Duration // 99th percentile of the round trips to the key's node
-	weight int64         // weight in the last call
+	weight int64         // weight reported in the last call
 	change change        // whether the last reply still describes the bucket
-	setTo  []lease.Limit // the limits in force since the last change
+	setTo  []lease.Limit // the limits in force since the change
 	// The reply to a call sent before conflictsFrom may name an earlier proposal.
 	conflictsFrom clock.Instant
 
@@ -36,7 +36,7 @@ type change int8
 
 const (
 	unchanged change = iota
-	outdated         // limits were set, or the bucket was reset, since that reply
+	outdated         // limits were set, or the bucket was reset, since the last reply
 	overtaken        // outdated, and the reply to the open call may be outdated too
 )
 
@@ -79,7 +79,7 @@ func (s *settings) proposal() lease.Config {
 	return p
 }
 
-// ask returns the ask of a call that wants no tokens.
+// ask returns the demand of a call that wants no tokens yet.
 func (s *settings) ask(now clock.Instant) ask {
 	s.weight = weightOf(s.policy)
 	return ask{
@@ -91,7 +91,7 @@ func (s *settings) ask(now clock.Instant) ask {
 // outdated reports whether the bucket was reset or reconfigured since the last reply.
 func (s *settings) outdated() bool { return s.change != unchanged }
 
-// limitsNow returns the limits set since the last reply or, if none were set, those of the reply.
+// limitsNow returns the limits set since the last reply or, if none were set, the limits of that reply.
 func (s *settings) limitsNow() []lease.Limit {
 	if s.outdated() {
 		return s.setTo
@@ -136,7 +136,7 @@ type Host interface {
 	Passed(w, to *Waiter, n int64)
 	// Forfeited reports that the tokens handed to w so far are lost.
 	Forfeited(w *Waiter)
-	// Settled reports that w, with the answer d, waits no longer. The user may reuse w.
+	// Settled reports that w no longer waits, and d is the answer. The user may reuse w.
 	Settled(w *Waiter, d Decision)
 	// Breaker returns the Breaker of the key's present node, which all keys on the node share.
 	Breaker() *Breaker

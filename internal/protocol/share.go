@@ -12,9 +12,9 @@ import (
 )
 
 // share is the local share: a process's part of a bucket out of reach (docs/protocol.md section 8.14). For a
-// token bucket, share stores when the bucket would have been empty, had it always refilled at its rate. Every
-// part of the bucket would have been empty at the same time, so that a change of weights needs no conversion.
-// Rounding lowers the share. The zero share is full.
+// token bucket, share stores the time at which the bucket would have been empty if it had always refilled.
+// Every part of the bucket would have been empty at the same time, so that a change of weights needs no
+// conversion. Rounding lowers the share. The zero share is full.
 type share struct {
 	emptyAt [lease.LimitsMax]clock.Instant // one time per token bucket; 0 for a full share
 	windows *[lease.LimitsMax]*window      // charges of the share's windows; nil means none
@@ -42,8 +42,7 @@ func (p part) of(n int64) int64 {
 	return exact.MulDiv(p.weight, n, p.active)
 }
 
-// burst returns the part of the burst of l: at least 1 of a token bucket, while the parts of a window must
-// not exceed the window.
+// burst returns the part of the burst of l, at least 1 for a token bucket. It may be 0 for a window (8.14).
 func (p part) burst(l lease.Limit) int64 {
 	n := p.of(grantable(l, p.headroom))
 	if l.Windowed() {
@@ -82,8 +81,8 @@ func worth(l lease.Limit, n int64) time.Duration {
 	return time.Duration(max(-1<<62, min(math.Floor(d), 1<<62)))
 }
 
-// follow switches s to the limits of p. An unchanged limit keeps its spending. A new limit starts full, or
-// used up if usedUp is set.
+// follow switches s to the limits of p. An unchanged limit keeps its spending. A new limit starts full or
+// used up.
 func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	was := *s
 	*s = seeded{limits: p.limits}
@@ -99,8 +98,8 @@ func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	}
 }
 
-// window returns the window of limit k, advanced to now. A calendar slides too, because the process does not
-// know the server's clock.
+// window returns the window of limit k, advanced to now. A calendar slides, as the server's clock may be
+// unknown.
 func (s *share) window(now clock.Instant, k int, p part) *window {
 	if s.windows == nil {
 		s.windows = new([lease.LimitsMax]*window)
@@ -115,7 +114,7 @@ func (s *share) window(now clock.Instant, k int, p part) *window {
 	return w
 }
 
-// empty returns when the part p of token bucket k would have been empty. A full part counts as just filled.
+// empty returns when the part p of token bucket k would have been empty, as if a full part had just filled.
 func (s *share) empty(now clock.Instant, k int, p part) clock.Instant {
 	l := p.limits[k]
 	full := now.Add(-p.cost(l, p.burst(l)))
@@ -137,7 +136,7 @@ func (s *share) has(now clock.Instant, k int, p part) int64 {
 	}
 }
 
-// charge takes n tokens of limit k. A token bucket with fewer tokens becomes empty.
+// charge takes n tokens of limit k. A token bucket with fewer than n tokens becomes empty.
 func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	if l := p.limits[k]; l.Windowed() {
 		s.window(now, k, p).charge(int64(now)/1000, n)
@@ -146,8 +145,8 @@ func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	}
 }
 
-// lower charges window k by a reply at now that named left tokens. The process's part of the other tokens was
-// spent at the time used, in microseconds.
+// lower charges window k by a reply at now that named left tokens. The process's part of the spent tokens is
+// charged at the time used, in microseconds.
 func (s *share) lower(now clock.Instant, k int, p part, used, left int64) {
 	w := s.window(now, k, p)
 	w.charge(used, p.burst(p.limits[k])-p.of(left)-w.sum)
@@ -178,7 +177,7 @@ func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 }
 
 // owed returns the debt for n tokens that s has admitted, dated by the cells of the longest window. Tokens
-// that have left these cells are dated one window length ago.
+// that the window no longer counts are dated one window length ago.
 func (s *share) owed(now clock.Instant, limits []lease.Limit, n int64, d dating) (l lates) {
 	longest := -1
 	for k := range limits {
@@ -198,5 +197,5 @@ func (s *share) owed(now clock.Instant, limits []lease.Limit, n int64, d dating)
 	return l
 }
 
-// fallbackPause is the least time between two checks of the local share for requests in line.
+// fallbackPause is the shortest time between two checks of the local share for a request in line.
 const fallbackPause = time.Millisecond

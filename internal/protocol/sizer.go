@@ -15,14 +15,14 @@ import (
 type sizer struct {
 	*settings
 	demand demand
-	missed int64         // tokens of requests that came to Decide
+	missed int64         // tokens of requests that Decide has decided
 	stock  int64         // tokens in the bucket and in leases, by the last reply
 	lasts  time.Duration // how long the level of the last reply lasts; see gauge
 	leased int64         // tokens held after the last reply
 
-	seenAtReply  int64 // attempts at the last reply
-	seenAtReview int64 // attempts at the last review of a spent lease
-	missedAtAsk  int64 // lacked at the last Build; the increase since is new demand
+	seenAtReply  int64 // attempts up to the last reply
+	seenAtReview int64 // attempts up to the last review of a spent lease
+	missedAtAsk  int64 // result of lacked at the last Build
 
 	reviewAt  clock.Instant // when to check next for an excess
 	reviewing bool          // reviewAt has passed
@@ -35,12 +35,11 @@ const lastsAlways = time.Duration(math.MaxInt64)
 // lacked returns how many tokens requests have not found in the pool.
 func (s *sizer) lacked() int64 { return s.missed + s.holder.Pool.Missed() }
 
-// size returns how many tokens to ask for (8.6 to 8.8). A grant of fewer than need tokens would serve no
-// waiting request.
+// size returns how many tokens to ask for (8.6 to 8.8). A grant of less than need serves no waiting request.
 func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int64) {
 	asked := n.waiting + n.refused
 	if n.refused > 0 && cramped(s.policy, &s.config, s.rtt) {
-		// Ask for all tokens that were refused: refused requests may retry, and nothing is leased ahead.
+		// Ask for all refused tokens, because refused requests may retry and nothing is leased ahead.
 		asked = max(asked, min(s.lacked()-s.missedAtAsk, s.ceiling()))
 	}
 	want = asked
@@ -55,9 +54,9 @@ func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int6
 	return want, least, min(n.waiting, want)
 }
 
-// ahead returns how many tokens the next Target needs (8.7). While a request waits, the fast mean is a guess
-// from a few milliseconds: a lease of that size would take tokens from processes that call at the same time.
-// If the level falls too, the last tokens of a burst would stay in leases of processes that have been served.
+// ahead returns how many tokens the next Target needs (8.7). While a request waits, the fast mean of demand
+// is a guess from a few milliseconds: a lease of that size would take tokens from processes that call at the
+// same time. While the level falls, such a lease would keep the last tokens of a burst from others.
 func (s *sizer) ahead(held, waiting int64) int64 {
 	most := s.ceiling()
 	n := float64(most)
@@ -84,8 +83,8 @@ func (s *sizer) ahead(held, waiting int64) int64 {
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
 }
 
-// fleetPart limits a lease of n tokens in a large fleet to this holder's part or, if more, to the slow mean
-// of its demand (8.7). The fast mean mostly shows a load that has just ended.
+// fleetPart limits a lease of n tokens in a large fleet (8.7). The fast mean often shows a load that has
+// ended.
 func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	if !s.large() {
 		return n
@@ -97,8 +96,8 @@ func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	return min(n, max(least, part/float64(max(s.heard.active, weight))))
 }
 
-// ceiling returns the most tokens to request in advance, so that other processes get some (8.8). While the
-// level is low, a lease that is larger than needed takes tokens from others.
+// ceiling returns the most tokens to request in advance (8.8). At a low level a lease must not take tokens
+// from others.
 func (s *sizer) ceiling() int64 {
 	most := int64(pool.Most)
 	for k, l := range s.config.Limits {
@@ -115,8 +114,7 @@ func (s *sizer) ceiling() int64 {
 }
 
 // portion returns the fewest tokens to grant at once to a request in line (9.5). If no other process draws,
-// the bucket can save up all tokens of the request. Otherwise the level stays around its set point, and can
-// hardly give more than half of that at once.
+// the level can rise to all tokens of the request. Otherwise the level stays around its set point.
 func (s *sizer) portion() int64 {
 	if s.alone() {
 		return exact.MaxUnits
@@ -146,8 +144,8 @@ func (s *sizer) arm() {
 	s.holder.Pool.Arm(n)
 }
 
-// gauge sets how long the level lasts if the tokens in bucket and leases fall as they did since the previous
-// reply, at the running time before (8.7).
+// gauge sets how long the level lasts if it falls as before (8.7). before is the previous reply's running
+// time.
 func (s *sizer) gauge(g *lease.Grant, before int64) {
 	level := max(0, s.heard.level())
 	stock := level + g.Ledger
@@ -163,13 +161,13 @@ func (s *sizer) hear(now clock.Instant, g *lease.Grant, before int64) {
 	s.leased = s.holder.Pool.Held()
 	s.gauge(g, before)
 	s.staleAt = s.fullAt(g)
-	// If far too many tokens are held, calls must not postpone the review again and again.
+	// A holder of far too many tokens must not postpone the review with every call.
 	if now >= s.reviewAt || s.leased <= 2*s.keep() {
 		s.reviewAt = now.Add(s.reviewIn())
 	}
 }
 
-// reports reports whether a call that no request needs is for a report or an excess.
+// reports reports whether to make a call only for a report or an excess.
 func (s *sizer) reports(now clock.Instant) bool {
 	held := s.holder.Pool.Held()
 	return s.heard.replied && now >= s.reviewAt && (held == 0 || s.excess(held) > 0)
@@ -225,7 +223,8 @@ func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool
 func (s *sizer) all() int64 { return s.holder.Pool.Capacity() + s.config.Overcommit }
 
 // isLarge reports whether n spent tokens are worth a report: a full bucket does not refill tokens that it
-// counts as held. A sliding window counts a spent token from its report on, so that each is worth a report.
+// counts as held. A sliding window counts a spent token from its report on, so every spent token is worth a
+// report.
 func (s *sizer) isLarge(n int64) bool {
 	if slides(s.config.Limits) {
 		return n > 0
@@ -245,13 +244,12 @@ func (s *sizer) excess(held int64) int64 {
 	return 0
 }
 
-// keep returns the need of a Target and a round trip, plus the watermark.
+// keep returns the tokens needed for a Target and a round trip, plus the watermark.
 func (s *sizer) keep() int64 {
 	return int64(math.Ceil(s.demand.expected(s.target+s.rtt) + s.watermark()))
 }
 
-// fullAt returns when the bucket will be full without further calls, at least half a Target after the last
-// call.
+// fullAt returns when the bucket will be full if no call comes, at least half a Target after the last call.
 func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
@@ -261,11 +259,11 @@ func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 	return at
 }
 
-// reportIn returns how long a report of spent tokens may wait if the bucket lacks missing tokens.
+// reportIn returns for how long a report of spent tokens may wait while the bucket lacks missing tokens.
 func reportIn(l lease.Limit, missing float64) time.Duration {
 	switch l.Kind {
 	case lease.KindSliding:
-		return l.Per / 128 // a token counts from its report on
+		return l.Per / 128 // a window counts a token from its report on
 	case lease.KindCalendar:
 		return exact.MaxTime
 	}
@@ -279,7 +277,7 @@ func slides(limits []lease.Limit) bool {
 }
 
 type needs struct {
-	waiting int64 // tokens that queued requests lack beyond the holding
+	waiting int64 // tokens that waiting requests lack, less the holding
 	refused int64 // see line.refused
 	closing bool  // give everything back
 }
