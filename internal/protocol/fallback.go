@@ -118,18 +118,14 @@ func (f *fallback) hear(now clock.Instant, g *lease.Grant) {
 	}
 }
 
-// active returns the active weight of the key or, if unknown, of the node (8.14).
-func (f *fallback) active() int64 {
+// part divides by the active weight of the key or, if unknown, of the node (8.14).
+func (f *fallback) part() part {
 	byCalls := f.heard.byCalls(f.weight)
-	active := max(f.heard.active, f.mostActive, f.weight, byCalls)
+	active := max(f.heard.active, f.mostActive, byCalls)
 	if byCalls == 0 {
 		active = max(active, f.host.Breaker().Active())
 	}
-	return active
-}
-
-func (f *fallback) part() part {
-	return part{f.limitsNow(), f.weight, f.active(), f.policy.Headroom}
+	return partOf(f.policy, f.limitsNow(), active)
 }
 
 // seed returns the local share, which each reply can only lower (8.14).

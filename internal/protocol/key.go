@@ -270,16 +270,11 @@ func (t *Terms) Denies(active int64) bool {
 // Most returns the smallest burst, less the headroom.
 func (t *Terms) Most() int64 { return mostOf(t.Proposed.Limits, t.Policy.Headroom) }
 
-func (t *Terms) part(active int64) part {
-	weight := weightOf(t.Policy)
-	return part{t.Proposed.Limits, weight, max(active, weight), t.Policy.Headroom}
-}
-
 func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64) int64 {
 	if now >= u.FullAt(t, active) {
 		*u = Unheard{}
 	}
-	p := t.part(active)
+	p := partOf(t.Policy, t.Proposed.Limits, active)
 	if t.Policy.Fallback == lease.FallbackAllowAll {
 		for k := range p.limits {
 			u.charge(now, k, p, n)
@@ -293,7 +288,7 @@ func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64
 
 // FullAt returns when the share is full again and u may be forgotten.
 func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
-	p := t.part(active)
+	p := partOf(t.Policy, t.Proposed.Limits, active)
 	for k, l := range p.limits {
 		if u.emptyAt[k] != 0 || u.windows != nil {
 			at = max(at, u.at(0, k, p, p.burst(l)))
@@ -311,7 +306,7 @@ func (u *Unheard) Outlook(
 		Remaining: exact.MaxUnits, RetryAfter: fallbackPause,
 		ResetAfter: max(0, u.FullAt(t, active).Sub(now)),
 	}
-	p := t.part(active)
+	p := partOf(t.Policy, t.Proposed.Limits, active)
 	for k, l := range p.limits {
 		has := u.has(now, k, p)
 		if has < o.Remaining {

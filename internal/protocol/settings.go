@@ -21,7 +21,7 @@ type settings struct {
 	config lease.Config  // configuration in force, with the TTL of the first reply that named it
 	target time.Duration // Target in force
 	rtt    time.Duration // 99th percentile of the round trips to the key's node
-	weight int64         // weight reported in the last call
+	weight int64         // this process's weight
 	change change        // whether the last reply still describes the bucket
 	setTo  []lease.Limit // the limits in force since the change
 	// The reply to a call sent before conflictsFrom may name an earlier proposal.
@@ -81,7 +81,6 @@ func (s *settings) proposal() lease.Config {
 
 // ask returns the demand of a call that wants no tokens yet.
 func (s *settings) ask(now clock.Instant) ask {
-	s.weight = weightOf(s.policy)
 	return ask{
 		Config: s.proposal(), Weight: s.weight, Headroom: s.policy.Headroom,
 		Server: s.host.Breaker().Server(now),

@@ -34,6 +34,11 @@ type part struct {
 	headroom       float64
 }
 
+func partOf(p *lease.Policy, limits []lease.Limit, active int64) part {
+	weight := weightOf(p)
+	return part{limits, weight, max(active, weight), p.Headroom}
+}
+
 // of returns the part of n tokens, rounded down.
 func (p part) of(n int64) int64 {
 	if p.weight >= p.active {

@@ -91,9 +91,8 @@ func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	}
 	steady := float64(s.demand.slow * span.Seconds())
 	least := steady + float64(math.Sqrt(steady)/2) + s.watermark()
-	weight := s.weight
-	part := float64(fleetLeased*float64(s.all())) * float64(weight)
-	return min(n, max(least, part/float64(max(s.heard.active, weight))))
+	part := float64(fleetLeased*float64(s.all())) * float64(s.weight)
+	return min(n, max(least, part/float64(max(s.heard.active, s.weight))))
 }
 
 // ceiling returns the most tokens to request in advance (8.8). At a low level a lease must not take tokens
