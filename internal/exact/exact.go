@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// MaxUnits bounds every integer of the protocol, so that the sum of two is exact in a double of Lua.
+	// MaxUnits bounds every integer of the protocol, so that the sum of two integers is exact in Lua.
 	MaxUnits = 1 << 52
 	// MaxTime bounds how long a bucket is remembered. 100 years fit a Duration and a Redis expiry.
 	MaxTime = 100 * 365 * 24 * time.Hour

@@ -19,7 +19,7 @@ import (
 type Breaker struct {
 	target, ttl time.Duration
 
-	// state is written with mu held. A read takes no lock: most requests only read state.
+	// state is written with mu held. Requests read state without a lock.
 	state  atomic.Int32
 	active atomic.Int64 // see Active; written with mu held
 	server atomic.Int64 // the server's clock minus the process's clock, in microseconds; 0 if unknown
@@ -175,8 +175,8 @@ func (b *Breaker) Heard(now clock.Instant, active int64) {
 }
 
 // heardCalls records a reply whose active weight may leave out processes (8.14). named is the active weight
-// in the reply, byCalls the result of Memory.byCalls. The mean over keys counts, as others may use one key
-// more.
+// in the reply, byCalls the result of Memory.byCalls. It averages the part, because one key may be used more
+// by others.
 func (b *Breaker) heardCalls(now clock.Instant, weight, named, byCalls int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,7 +26,7 @@ type Bucket struct {
 	counter int64 // number of calls answered
 	spent   int64 // tokens reported as admitted
 	denied  int64 // tokens reported as denied
-	keep    int64 // the store must remember the bucket until then
+	keep    int64 // time until which the store must remember the bucket
 
 	stoodAt int64 // when a caller last proposed the configuration in force
 

@@ -78,7 +78,7 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 		b.freeze(b.now + b.lasting(r, 0))
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
-		// A process that had not heard of the lost bucket created this one, after all leases of the lost
+		// A process that had not heard of the loss created this bucket, later than all leases of the lost
 		// bucket.
 		b.freeze(until)
 	}
@@ -192,7 +192,7 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 	return true, nil
 }
 
-// adopt applies the caller's T, and its configuration if 6.9 lets it replace the stored configuration.
+// adopt applies the caller's T (6.7), and the caller's configuration if 6.9 puts it in force.
 func (b *Bucket) adopt(c lease.Config, was int64) {
 	newer, inForce := Wins(c.Version, b.config.Version), b.inForce()
 	switch {

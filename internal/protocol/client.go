@@ -187,8 +187,8 @@ func (c *Client) State(now clock.Instant) ClientState {
 	return StateActive
 }
 
-// Rest returns the Memory of c, so that the caller can drop c. Rest returns false if that loses more than
-// estimates (8.13).
+// Rest returns the Memory of c, so that the caller can drop c. Rest returns false if dropping c loses more
+// than estimates (8.13).
 func (c *Client) Rest() (Memory, bool) {
 	h := &c.Holder.heard
 	if !c.Idle() || c.Failures.inARow > 0 || c.fallback.seeded != nil || c.settings.outdated() ||

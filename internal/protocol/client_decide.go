@@ -252,7 +252,7 @@ func (c *Client) askAgain(now clock.Instant) {
 }
 
 // shareAwaited reports whether a request in line waits for the local share. A request for more than the share
-// can ever have waits for the store, and holds up no other (9.11).
+// can ever have waits for the store, and holds up no other request (9.11).
 func (c *Client) shareAwaited() bool {
 	if c.Line.inLine == 0 || c.fallback.seeded == nil {
 		return false

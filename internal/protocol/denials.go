@@ -88,7 +88,7 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 	if g.Delay <= 0 {
 		return 0
 	}
-	// The bucket must still know the holder then, and the process must hear of new limits within T.
+	// After the delay the bucket must still know the holder. The process must hear of new limits within T.
 	longest := d.ttl() / 4 * 3
 	delay := min(g.Delay, longest)
 	switch {

@@ -99,7 +99,7 @@ func (f *fallback) coldDecides() bool {
 }
 
 // at returns when the local share can serve n tokens; ok is false if waiting does not help. The time is at
-// least fallbackPause from now, to prevent a busy loop after a refusal for another reason.
+// least fallbackPause ahead, so that a refusal for another reason causes no busy loop.
 func (f *fallback) at(now clock.Instant, n int64) (at clock.Instant, ok bool) {
 	if f.seeded == nil || !f.failures.Degraded() || n > f.most() || f.admitsNone() {
 		return Never, false
@@ -192,7 +192,7 @@ func (f *fallback) most() int64 { return f.part().most() }
 // the share lacks more than half its burst, forgive drops nothing, to offset debt that others do not report.
 func (f *fallback) forgive(now clock.Instant) {
 	policy := f.policy
-	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // then the share is not used
+	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // a cold start uses no share
 	if len(f.holder.debt) == 0 || f.seeded == nil || cold || policy.Fallback != lease.FallbackLocalShare {
 		return
 	}

@@ -178,8 +178,8 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 	return got, true
 }
 
-// publish dates the draw of the pool's tokens by the last reply, until which they are in the ledger. A draw
-// of lent tokens has no epoch, because the bucket never had the tokens.
+// publish dates the draw of the pool's tokens by the last reply, when they were in the ledger. A draw of lent
+// tokens has no epoch, because the bucket never had the tokens.
 func (h *holder) publish() {
 	if h.lent {
 		h.Pool.SetDrawn(0, h.heard.running)

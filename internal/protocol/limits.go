@@ -98,8 +98,8 @@ const (
 	// easyTarget and easyPause bound the Target and the pause that a large burst allows by default, in
 	// microseconds. With easyTarget T is one second.
 	easyTarget, easyPause = 250_000, 450_000
-	// easyTargetPart and easyPausePart bound this Target and this pause as parts of the time in which a
-	// bucket fills. Larger parts cost accuracy under changing load: docs/figures.md.
+	// easyTargetPart and easyPausePart bound easyTarget and easyPause, as parts of the time in which a bucket
+	// fills. Larger parts cost accuracy under changing load: docs/figures.md.
 	easyTargetPart, easyPausePart = 1. / 8, 2. / 9
 	// pausePart bounds the pause that the call budget demands, as a part of the time in which a bucket fills.
 	pausePart = 0.88
@@ -170,7 +170,7 @@ func Spacing(g *lease.Grant, weight int64) time.Duration {
 	return time.Duration(min(d, float64(exact.MaxTTL)))
 }
 
-// BurstWanted returns the burst for leases as long as Policy.CallsPerSecond demands; 0 if bursts are larger.
+// BurstWanted returns the burst for leases as long as Policy.CallsPerSecond demands; 0 if all bursts suffice.
 func BurstWanted(g *lease.Grant, weight int64) int64 {
 	spacing, wanted := Spacing(g, weight), 0.0
 	part := fleetTarget(float64(g.ActiveWeight) / float64(max(weight, 1)))

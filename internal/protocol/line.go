@@ -216,7 +216,7 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	}
 	if from == FromPool {
 		if w.draw.Interval != d.Interval {
-			w.pooled, w.draw.Interval = 0, d.Interval // an earlier interval has ended
+			w.pooled, w.draw.Interval = 0, d.Interval // tokens of an earlier interval stay out of the pool
 		}
 		w.pooled += n
 	}

@@ -47,7 +47,8 @@ func (p part) of(n int64) int64 {
 	return exact.MulDiv(p.weight, n, p.active)
 }
 
-// burst returns the part of the burst of l, at least 1 for a token bucket. It may be 0 for a window (8.14).
+// burst returns the part of the burst of l, at least 1 for a token bucket. The part of a window may be 0
+// (8.14).
 func (p part) burst(l lease.Limit) int64 {
 	n := p.of(grantable(l, p.headroom))
 	if l.Windowed() {

@@ -15,7 +15,7 @@ import (
 type sizer struct {
 	*settings
 	demand demand
-	missed int64         // tokens of requests that Decide has decided
+	missed int64         // tokens of requests passed to Decide
 	stock  int64         // tokens in the bucket and in leases, by the last reply
 	lasts  time.Duration // how long the level of the last reply lasts; see gauge
 	leased int64         // tokens held after the last reply
