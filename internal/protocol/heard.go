@@ -254,7 +254,7 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	return at
 }
 
-// Outlook describes the state of a key to a caller, beside a decision.
+// Outlook is the information about a key that comes with a decision.
 type Outlook struct {
 	Limit      lease.Limit   // the limit with the least of its burst left; if denied, with the longest wait
 	Remaining  int64         // tokens of Limit in process and bucket, at most the burst less the headroom
@@ -266,7 +266,7 @@ type Outlook struct {
 func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
 	var o Outlook
 	since := now.Sub(h.at)
-	least := 2.0 // more than any part of a burst
+	least := 2.0 // above any part of a burst
 	longest := time.Duration(math.MinInt64)
 	for k, l := range h.limits {
 		capacity := grantable(l, h.headroom)

@@ -66,7 +66,7 @@ func (w *window) follow(old tally, _ bool) {
 	w.sum, w.first, w.cells, w.period, w.begun = o.sum, o.first, slices.Clone(o.cells), o.period, o.begun
 }
 
-// freeze uses the window up if StartEmpty is set. Otherwise free alone stops grants during a freeze.
+// freeze uses the window up if StartEmpty is set. In any case free stops grants during a freeze.
 func (w *window) freeze(m *moment, startEmpty bool) {
 	if startEmpty {
 		w.useUp(m)
