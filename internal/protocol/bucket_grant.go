@@ -91,7 +91,8 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	g.ActiveWeight = max(active, r.Weight)
 	// A retry is told the T of its first execution, even if T has grown since (6.8).
 	g.Config.TTL = min(g.Config.TTL, exact.Duration(rec.Ends-rec.Last))
-	if least := max(1, r.Need); rec.Granted < least {
+	least := max(1, r.Need)
+	if rec.Granted < least {
 		longest := b.waitFor(least, r.Headroom)
 		if b.switched != SwitchNone {
 			_, longest = b.switchLevels(0)
@@ -101,10 +102,9 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	if rec.Granted < r.Want && b.switched != SwitchUnlimited {
 		v := b.fairView(r)
 		m := b.fair.least(v)
-		alone, othersHold := active == r.Weight, g.Ledger > 0
-		delay := b.fair.delay(v, rec.Debit, m, float64(b.waitFor(int64(m), r.Headroom)), alone, othersHold)
-		least, there := max(1, r.Need), b.available(r.Headroom)
-		if b.switched == SwitchNone && rec.Granted < least && least <= there {
+		refill := float64(b.waitFor(int64(m), r.Headroom))
+		delay := b.fair.delay(v, rec.Debit, m, refill, active == r.Weight, g.Ledger > 0)
+		if b.switched == SwitchNone && rec.Granted < least && least <= b.available(r.Headroom) {
 			delay = min(delay, int64(math.Ceil(2*max(v.target, v.pause))))
 		}
 		g.Delay = exact.Duration(delay)

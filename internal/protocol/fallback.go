@@ -183,7 +183,8 @@ func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 	if l.Kind == lease.KindCalendar && h.at > 0 && h.next[k] > 0 {
 		used = max(0, min(used, used+exact.Micros(h.next[k])-exact.Micros(l.Per)))
 	}
-	s.lower(replied, k, p, used, left)
+	w := s.window(replied, k, p)
+	w.charge(used, p.burst(l)-p.of(left)-w.sum)
 }
 
 func (f *fallback) most() int64 { return f.part().most() }

@@ -151,13 +151,6 @@ func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	}
 }
 
-// lower charges window k by a reply at now that named left tokens. The process's part of the spent tokens is
-// charged at the time used, in microseconds.
-func (s *share) lower(now clock.Instant, k int, p part, used, left int64) {
-	w := s.window(now, k, p)
-	w.charge(used, p.burst(p.limits[k])-p.of(left)-w.sum)
-}
-
 // take takes up to n tokens, or none if the share has fewer than least.
 func (s *share) take(now clock.Instant, p part, least, n int64) int64 {
 	for k := range p.limits {
