@@ -13,11 +13,6 @@ import (
 // of its own, so that the compiler tells it apart from a wall clock time and a duration.
 type Instant int64
 
-const (
-	minInstant Instant = math.MinInt64
-	maxInstant Instant = math.MaxInt64
-)
-
 // Add returns the instant d after i, or before i if d is negative. Add stops at the ends of the range.
 func (i Instant) Add(d time.Duration) Instant {
 	sum := i + Instant(d)
@@ -25,9 +20,9 @@ func (i Instant) Add(d time.Duration) Instant {
 		return sum
 	}
 	if d > 0 {
-		return maxInstant
+		return math.MaxInt64
 	}
-	return minInstant
+	return math.MinInt64
 }
 
 // Sub returns the time from o to i, negative if i is earlier. Sub stops at the ends of the range.

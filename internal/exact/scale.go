@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// ticks has the possible ticks of a level in microseconds, finest first.
-var ticks = [...]int64{1, 1_000, 1_000_000}
-
 // Scale is a limit in whole numbers, so that no refill is ever rounded (docs/protocol.md section 3.2).
 // Step/Unit is Tokens*Tick/Per in lowest terms. For a window, Unit is 1, Step its tokens and Tick its length.
 type Scale struct {
@@ -29,7 +26,7 @@ func NewScale(tokens int64, per time.Duration, burst, overcommit int64) (Scale, 
 		return Scale{}, fmt.Errorf("cannot be held exactly: Burst + Overcommit is %d + %d tokens, "+
 			"must be below 2^52", burst, overcommit)
 	}
-	for _, tick := range ticks {
+	for _, tick := range [...]int64{1, 1_000, 1_000_000} { // microseconds, finest first
 		hi, lo := bits.Mul64(uint64(tokens), uint64(tick)*1000)
 		per := uint64(per)
 		g := GCD(bits.Rem64(hi, lo, per), per)
