@@ -100,8 +100,8 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 		span := min(delay, d.target/2) / 10
 		delay = min(delay+time.Duration(d.next()%uint64(span+1)), longest)
 	}
-	// Count the delay from the sending, because the next call takes as long to reach the bucket. From the
-	// reply on, the delay would end a round trip late, when a small burst is full.
+	// Count the delay from the sending, because the next call takes as long to reach the bucket. Counted from
+	// the reply, the delay would end a round trip late: a small burst would be full by that time.
 	return max(now+1, d.holder.firstSent.Add(delay))
 }
 

@@ -113,7 +113,7 @@ func (s *sizer) ceiling() int64 {
 }
 
 // portion returns the fewest tokens to grant at once to a request in line (9.5). If no other process draws,
-// the level can rise to all tokens of the request. Otherwise the level stays around its set point.
+// the level can rise to all tokens of the request. The level of a shared bucket stays around its set point.
 func (s *sizer) portion() int64 {
 	if s.alone() {
 		return exact.MaxUnits
