@@ -5,7 +5,8 @@
 // + overcommit + rate x window, plus the refunds within the window. With FallbackDeny this bound holds
 // through any outage. With FallbackLocalShare, the default, a process that cannot reach the store admits its
 // part of the rate and of the bucket's remaining tokens. If all processes lose the store, together they may
-// exceed the bound by about a burst; if only some do, by their parts (docs/protocol.md section 1).
+// exceed the bound by about a burst. If only some lose the store, their parts of the rate add to the bound
+// (docs/protocol.md section 1).
 //
 // The function Redis makes a Limiter in one call:
 //
@@ -29,7 +30,7 @@
 //	limiter, err := hybrid.New(store, hybrid.Config{Name: "api", LimitsFor: limitsOfPlan})
 //
 // Package hybrid/httplimit limits HTTP requests, hybrid/rpclimit/grpclimit gRPC calls. Package hybrid/xtime
-// has the method set of golang.org/x/time/rate. The folder examples has programs for HTTP, gRPC and xtime.
+// has the method set of golang.org/x/time/rate. The folder examples has a program for each.
 //
 // # Words
 //
@@ -40,43 +41,32 @@
 //
 // # Choosing a method
 //
-// The following methods decide on a request:
+// These methods decide on a request:
 //
 //   - Allow suits most places: it returns true or false now. AllowN takes more than one token.
-//   - Key.TryAllow does not even wait for the one lease call that Allow may wait for.
-//   - Take has a context and returns a Result with reasons: how much is left, when to retry. Key.TakeUpTo
-//     takes fewer tokens if the key has fewer.
+//   - Key.TryAllow never waits; Allow may wait for one lease call.
+//   - Take has a context and returns a Result with the tokens left and the time to retry. Key.TakeUpTo takes
+//     fewer tokens if the key has fewer.
 //   - Wait and Key.WaitN suit work that should be done later rather than not at all.
 //   - Key(name) returns a handle for a key that is used again and again. Key.Class returns a handle for less
 //     important requests. KeyWithLimits(name, limits...) suits limits that come with the request.
 //   - Join decides about several keys at once, such as a tenant's and a user's, with the same methods.
 //   - Key.Reserve suits a cost that is known only afterwards: it takes an estimate, then Settle charges the
-//     actual cost or Cancel gives the estimate back. Unlike the Reserve of golang.org/x/time/rate,
-//     Key.Reserve takes no tokens of the future.
+//     actual cost or Cancel gives the estimate back.
 //
 // Peek, Levels and Stats take no tokens. Refund gives back admitted tokens that were not used. SetLimits
 // changes the limits of a key for the whole fleet, and ClearLimits undoes SetLimits. Reset fills a key's
 // bucket again, and ReplaceLimits is SetLimits and Reset in one. Refresh calls Config.LimitsFor again, such
 // as after a change of plan. Shutdown gives back unspent tokens before the process ends; Close gives back
-// none, and needs no store.
+// none.
 //
 // Policy.Shadow tries limits: it admits requests that the limits deny, and Stats.Shadowed counts their
-// tokens. With Config.Priorities a key has classes: later classes leave a part of the burst to earlier ones.
-// Config.Events has hooks, for example for denials and outages.
+// tokens. Config.Priorities divides the requests of a key into classes: later classes leave a part of the
+// burst to earlier classes. Config.Events has hooks, for example for denials and outages.
 //
 // A denial is a result and not an error. A request for more than the burst is an error, because no wait
-// helps. Errors wrap sentinels of this package for errors.Is.
+// helps.
 //
-// # From redis_rate
-//
-// Allow(ctx, key, limit) of redis_rate is KeyWithLimits(key, limit).Take(ctx, 1) in this package. AllowN of
-// redis_rate is Take, but AllowN of 0 is Key.Peek; AllowAtMost is TakeUpTo, and Reset is Reset, which other
-// processes notice within a TTL. Result.Allowed of redis_rate is Result.Taken, and its RetryAfter of -1 is 0.
-// An empty key is ErrInvalidKey. New limits for a key are in force about a second after the
-// last request with the old limits; SetLimits works at once. A request for more than the burst gets
-// ErrExceedsBurst. While Redis is away, Policy.Fallback decides without an error (SourceFallback).
-// Result.Remaining omits tokens of other processes. Buckets of redis_rate are not read: see
-// docs/from-redis_rate.md.
-//
-// docs/request.md follows a request through this package.
+// docs/request.md follows a request through this package. docs/from-redis_rate.md and
+// docs/from-x-time-rate.md show how to move code from those packages.
 package hybrid
