@@ -31,76 +31,72 @@ const callTimeoutMax = time.Minute
 // Config configures a Limiter. Limits or LimitsFor must be set. Any other zero field selects its default.
 type Config struct {
 	// Name is part of every stored key, so that user 17 of "login" and user 17 of "api" have separate
-	// buckets. Log lines and Stats show Name. A Name has at most 64 of A-Z, a-z, 0-9, '_', '.' and '-'. Name
-	// may be empty if no other Limiter uses the same Redis and redisbucket.Config.Prefix: services without
-	// names share buckets.
+	// buckets. Log lines and Stats show Name. A Name has at most 64 characters of A-Z, a-z, 0-9, '_', '.' and
+	// '-'. Services with an empty Name in the same Redis and with the same redisbucket.Config.Prefix share
+	// buckets.
 	//
 	// Limiters of one Store with equal Name and Version share their buckets. In one process, New refuses a
 	// Limiter whose Limits, Overcommit, Target or StartEmpty differ from those of an open Limiter that shares
 	// its buckets. New does not compare LimitsFor.
 	Name string
-	// Limits, at most 4, apply to every key. A request takes tokens of all limits; a lease covers all of
-	// them.
+	// Limits, at most 4, apply to every key. Every request takes tokens of all limits.
 	Limits []Limit
 	// LimitsFor returns the limits of one key, such as those of a customer's plan. A nil result selects
 	// Config.Limits. LimitsFor runs on the goroutine of a request whose key was not used for a TTL (0.4 s by
-	// default). A key with less than about one request per TTL calls LimitsFor for every request: cache plans
-	// inside LimitsFor. If several first requests call LimitsFor at once, one result is used. Call Refresh
-	// after a plan has changed. KeyWithLimits replaces LimitsFor for its handle.
+	// default). For a key with less than one request per TTL, LimitsFor runs for nearly every request: cache
+	// plans inside LimitsFor. If several first requests call LimitsFor at once, one result is used. Call
+	// Refresh after a plan has changed. A handle of KeyWithLimits does not call LimitsFor.
 	//
-	// ctx is the context of the request, without a further deadline: a slow LimitsFor delays the request
-	// until ctx ends. For methods without a context, such as Allow, ctx ends after CallTimeout.
+	// ctx is the context of the request: a slow LimitsFor delays the request until ctx ends. For methods
+	// without a context, such as Allow, ctx ends after CallTimeout.
 	//
-	// After an error of LimitsFor, for example because a database is unreachable, the limits in force stay:
-	// those of the key's bucket, or Limits if the key has no bucket. With neither a bucket nor Limits, Take
-	// and Wait return an error that wraps the error of LimitsFor, and Allow returns false. After an error,
-	// LimitsFor runs again every five seconds while the key is in use.
+	// After an error of LimitsFor, such as that of an unreachable database, the limits of the key's bucket
+	// stay in force, or Limits if the key has no bucket. With neither a bucket nor Limits, Take and Wait
+	// return an error that wraps the error of LimitsFor, and Allow returns false. After an error, LimitsFor
+	// runs again every five seconds while the key is in use.
 	//
-	// LimitsFor must not return an empty list, nil without Limits, or invalid limits. Requests for a key with
-	// invalid limits get ErrInvalidConfig or false, and the log names the key once. Stats.Misconfigured
-	// counts requests that failed for invalid limits or an error of LimitsFor; Events.Misconfigured runs for
-	// both causes. LimitsFor returns Unlimited for a key without a limit, and Blocked for a key that gets
-	// nothing.
+	// An empty list is invalid, and so is nil if Limits is empty. Requests for a key with invalid limits get
+	// ErrInvalidConfig or false, and the log names the key once. LimitsFor returns Unlimited for a key
+	// without a limit, and Blocked for a key that gets nothing.
 	LimitsFor func(ctx context.Context, key string) ([]Limit, error)
-	// Version is the deploy part of the configuration's version: the bucket takes the limits of the highest
-	// Version at once. Under equal Versions, usually 0, new limits are in force two TTLs after the last call
-	// of a process with the old limits. Under equal Versions an added limit starts empty (see Refresh),
-	// because adding it again and again would otherwise grant a burst each time. With a higher Version an
-	// added limit starts full: raise Version to add a quota to a running fleet. A higher Version also removes
-	// everything that SetLimits has set, Blocked included.
+	// Version numbers the deploys: the bucket takes the limits of the highest Version at once. Under equal
+	// Versions, usually 0, new limits are in force two TTLs after the last call of a process with the old
+	// limits. Under equal Versions an added limit starts empty (see Refresh), because adding a limit
+	// repeatedly would otherwise grant a burst each time. With a higher Version an added limit starts full:
+	// raise Version to add a quota to a running fleet. A higher Version also removes limits that SetLimits
+	// has set, Blocked included.
 	Version int64
 	Policy  lease.Policy // settings of leasing
 	Scope   Scope        // processes that share a bucket; all by default
-	// CallTimeout is the longest time that Allow or Take waits for a lease call; 0 means 100 ms. Once a call
-	// has taken 15/16 of CallTimeout, its node is away and Policy.Fallback decides. Wait is bounded by its
-	// context instead of CallTimeout. A lease lasts for at least two CallTimeouts (Policy.TTL).
+	// CallTimeout is the longest time that Allow or Take waits for a lease call; 0 means 100 ms. A call
+	// without an answer fails after 15/16 of CallTimeout, or after two usual round trips if these take
+	// longer; then Policy.Fallback decides. The context of Wait, not CallTimeout, bounds Wait. A lease lasts
+	// for at least two CallTimeouts (Policy.TTL).
 	CallTimeout time.Duration
 	// Priorities has the fractions of every burst that the classes 1, 2 and so on of Key.Class leave to
 	// earlier classes. The bucket grants tokens to class p only while its level exceeds Priorities[p-1] of
-	// the burst, so important requests continue when the bucket runs low. The fractions rise, from 0 to below
-	// 1.
+	// the burst, so important requests continue when the bucket runs low. The fractions must rise, and lie
+	// between Policy.Headroom and 1.
 	Priorities []float64
 	// KeysMax bounds the table of keys; 0 means 1,048,576. The longest idle keys leave a full table. A key
 	// longer than 1 KiB (lease.KeyMax) is stored as its SHA-256.
 	KeysMax    int
 	Clock      clock.Clock // nil means the system's clock; tests use testing/synctest
 	InstanceID string      // label of this process in the store, followed by random bits
-	// Logger gets log lines for the operator. The Logger's handler must not use the Limiter. A nil Logger
-	// means slog.Default(); slog.New(slog.DiscardHandler) discards the lines.
+	// Logger gets log lines for the operator; nil means slog.Default(). Its handler must not use the Limiter.
 	Logger *slog.Logger
 	Events Events // hooks
 }
 
-// Validate returns every lease.Violation in one error, or nil. Each Violation wraps ErrInvalidConfig. If
-// package lease found it, it also wraps lease.ErrInvalidLimit, lease.ErrInvalidPolicy or
-// lease.ErrInvalidConfig.
+// Validate returns every lease.Violation of c in one error, or nil. Each Violation wraps ErrInvalidConfig; a
+// Violation of a limit or the Policy also wraps a sentinel of package lease, such as lease.ErrInvalidLimit.
 func (c Config) Validate() error {
 	bad := violation.List{Kind: ErrInvalidConfig}
 	if !isName(c.Name) {
-		bad.Add("Name", c.Name, "must be at most %d of A-Z, a-z, 0-9, '_', '.' and '-'", nameMax)
+		bad.Add("Name", c.Name, "must be at most %d characters of A-Z, a-z, 0-9, '_', '.' and '-'", nameMax)
 	}
 	if len(c.Limits) == 0 && c.LimitsFor == nil {
-		bad.Add("Limits", nil, "is empty and LimitsFor is nil, one must be set")
+		bad.Add("Limits", nil, "is empty and LimitsFor is nil: set one of them")
 	}
 	policy := c.Policy
 	if err := policy.Validate(); err != nil {
@@ -150,7 +146,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// isNil reports whether v is nil or holds a nil pointer or the like, whose methods would panic later.
+// isNil reports whether v is nil or holds a nil value, such as a nil pointer.
 func isNil(v any) bool {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Invalid:
@@ -168,10 +164,9 @@ const (
 	// ScopeFleet, the default, makes all processes share the buckets in the store.
 	ScopeFleet Scope = iota
 	// ScopeProcess gives each Limiter its own buckets in its process. The limits apply to each process alone,
-	// and no request waits for the store. SetLimits and ReplaceLimits still apply to all processes: a Limiter
-	// reads set limits at most once per TTL for a key in use, and adopts them within two TTLs. While the
-	// store is away, the last known limits stay. Reset affects one process only. The buckets end with the
-	// Limiter.
+	// and no request waits for the store. SetLimits and ReplaceLimits still apply to all processes: for a key
+	// in use, a Limiter reads set limits at most once per TTL and adopts them within two TTLs. Reset affects
+	// one process only. The buckets end with the Limiter.
 	ScopeProcess
 )
 
@@ -180,45 +175,41 @@ const (
 //
 // NodeAway, NodeBack, KeyFailed, Lost, Conflict, LimitsChanged and NearlyUsed run one at a time, in the order
 // of their causes, on any goroutine of the Limiter. Hooks may use the Limiter. Only Denied and Misconfigured
-// may block, because lease calls and other events wait for all other hooks.
+// may block: any other hook delays lease calls and later events.
 type Events struct {
-	// Granted runs after a lease call that brought n tokens, on the call's goroutine, which it must not
-	// block.
+	// Granted runs after a lease call that brought n tokens.
 	Granted func(key string, n int64)
-	// Denied runs for every denied request, on the goroutine of the request. n is the requested number of
-	// tokens. A request with a negative n is an error and no denial. With Policy.Shadow, Denied runs for
-	// requests that the limits would have denied. Denied may block: only the denied request waits.
+	// Denied runs for every denied request for n tokens. A request with a negative n is an error and no
+	// denial. With Policy.Shadow, Denied runs for requests that the limits would have denied.
 	Denied func(key string, n int64)
 
 	// NodeAway runs when a call to a node of the store has failed, so that the node is away. The failed call
-	// may be of another Limiter on the same Store. err has the cause on one line of about 1,000 bytes. While
-	// the node is away, the process spends tokens that it holds for the node's keys, and Policy.Fallback
-	// decides all other requests for these keys. Stats.Nodes lists the nodes.
+	// may be of another Limiter on the same Store. err has the cause on one line of at most about 1,000
+	// bytes. While the node is away, the process spends tokens that it holds for the node's keys, and
+	// Policy.Fallback decides all other requests for these keys.
 	NodeAway func(node string, err error)
 	// NodeBack runs when a node that was away has answered a call; after is the time since NodeAway. A node
 	// without requests or due reports gets no call and stays away. NodeBack does not run after Close.
 	NodeBack func(node string, after time.Duration)
 	// KeyFailed runs when a lease call for key has failed although the key's node answers, for example
-	// because the bucket is damaged. Policy.Fallback decides for the key until a call for the key succeeds.
-	// After such a success KeyFailed may run again.
+	// because the bucket is damaged. Until a call for key succeeds, Policy.Fallback decides requests for key,
+	// and KeyFailed does not run again.
 	KeyFailed func(key string, err error)
 	// Lost runs when n leased tokens are lost unspent.
 	Lost func(key string, n int64, reason LossReason)
-	// Conflict runs when key's bucket has stored limits that differ from those of this process under the same
-	// Version. Another process or handle of KeyWithLimits proposed the stored limits, which stay in force.
+	// Conflict runs when another process or handle of KeyWithLimits has proposed other limits for key under
+	// the same Version. The stored limits stay in force.
 	Conflict func(key string, stored []Limit)
-	// LimitsChanged runs when a reply names other limits for key than this process knew, after SetLimits in
-	// any process, or after another deploy. For a key outside the table, the process knows only its own
-	// proposal.
+	// LimitsChanged runs when a reply names limits for key that this process did not know, for example after
+	// SetLimits or a deploy. For a key outside the table, the process knows only its own proposal.
 	LimitsChanged func(key string, limits []Limit)
 	// NearlyUsed runs when four fifths of a limit are used. share is the used or leased fraction of the
 	// burst, or of a window's tokens. NearlyUsed runs in the process whose lease call crossed four fifths, at
-	// most once while the bucket fills, or once per window. If a limit crosses four fifths again, another
-	// process may run NearlyUsed too. If the reply to the crossing call is lost, no process runs NearlyUsed.
-	// key is the key of the request: httplimit.FirstOf prefixes it with a number and a colon.
+	// most once in the time that an empty limit takes to fill. Another process may run NearlyUsed at a later
+	// crossing. If the reply to the crossing call is lost, no process runs NearlyUsed.
 	NearlyUsed func(key string, limit Limit, share float64)
-	// Misconfigured runs when Config.LimitsFor returned an error or invalid limits, on the goroutine of the
-	// request. Misconfigured may block the request.
+	// Misconfigured runs for an error of Config.LimitsFor and for invalid limits of LimitsFor or
+	// KeyWithLimits.
 	Misconfigured func(key string, err error)
 }
 
@@ -226,7 +217,7 @@ type Events struct {
 type LossReason string
 
 const (
-	// LossVoid means that the bucket does not know the lease. The bucket was evicted, flushed or lost in a
+	// LossVoid means that the bucket does not know the lease: the bucket was evicted, flushed or lost in a
 	// failover, or has had no call of this process for a TTL.
 	LossVoid LossReason = "void"
 	// LossExpired means that the lease ended before a reply renewed it, or that a call that returned tokens
@@ -258,16 +249,15 @@ const (
 	ColdStartDeny      = lease.ColdStartDeny      // deny requests before the first reply
 	ColdStartAllow     = lease.ColdStartAllow     // admit requests before the first reply
 	FallbackLocalShare = lease.FallbackLocalShare // admit this process's part of the rate
-	FallbackDeny       = lease.FallbackDeny       // admit nothing, as under the limit of a third party
+	FallbackDeny       = lease.FallbackDeny       // admit nothing
 	FallbackAllowAll   = lease.FallbackAllowAll   // admit everything
 )
 
-// Unlimited and Blocked may not be combined with other limits. Config.LimitsFor may return Unlimited or
-// Blocked for a customer, and SetLimits may set Blocked for an abused key. Unlimited and Blocked suspend the
-// limits that they replace: a suspended limit later continues as if only time had passed.
+// Unlimited and Blocked may not be combined with other limits. Unlimited and Blocked suspend the limits that
+// they replace: a suspended limit later continues as if only time had passed.
 //
 // A denial by Blocked has a RetryAfter of 100 years. Wait on a blocked key fails at once with
-// ErrWouldExceedDeadline if its context has a deadline. Otherwise Wait waits for new limits or the context's
+// ErrWouldExceedDeadline if its context has a deadline, and otherwise waits for new limits or the context's
 // end.
 var (
 	Unlimited = lease.Unlimited // limit that admits everything, even while the store is away
@@ -275,12 +265,12 @@ var (
 )
 
 // PerSecond returns a limit of n tokens per second with a burst of n. After idle time a key admits up to 2n
-// in the first second, by the burst and the refill, and then n per second.
+// tokens in the first second, by the burst and the refill, and then n per second.
 //
 // If a partner allows n calls per second, use nine tenths of the rate, a burst of n/20 rounded down and
 // FallbackDeny, because calls arrive less evenly than they leave. Add Policy.StartEmpty if Redis may lose its
 // data. For 100 calls per second, PerSecond(90).WithBurst(5) admits at most 95 in any second. Sliding admits
-// n in any window, but possibly all at once, and needs a larger margin.
+// at most n in any window, but may admit all n at once, and needs a larger margin.
 func PerSecond(n int64) Limit { return lease.PerSecond(n) }
 
 // PerMinute returns a limit of n tokens per minute with a burst of n, as in redis_rate. After idle time a key
@@ -307,11 +297,11 @@ func ParseLimit(s string) (Limit, error) { return lease.ParseLimit(s) }
 // Errors of this package wrap ErrClosed or one of the sentinels below, for errors.Is.
 var (
 	ErrClosed        = errors.New("hybrid: limiter closed")
-	ErrExceedsBurst  = errors.New("hybrid: n exceeds burst")             // a repeated request fails too
-	ErrOvershoot     = errors.New("hybrid: overshoot exceeds its bound") // the bound was charged instead
+	ErrExceedsBurst  = errors.New("hybrid: n exceeds burst")             // repeating the request does not help
+	ErrOvershoot     = errors.New("hybrid: overshoot exceeds its bound") // see Reservation.Settle
 	ErrInvalidKey    = errors.New("hybrid: invalid key")                 // the key is empty
 	ErrInvalidN      = errors.New("hybrid: invalid n")                   // n is negative
-	ErrInvalidConfig = errors.New("hybrid: invalid configuration")       // the text lists every violation
+	ErrInvalidConfig = errors.New("hybrid: invalid configuration")       // the error's text lists every violation
 	ErrUnavailable   = lease.ErrUnavailable                              // the store may have executed the call
 	ErrTableFull     = errors.New("hybrid: key table full")              // see Config.KeysMax
 	// ErrWouldExceedDeadline means that the context's deadline comes before the tokens can exist. The error
@@ -348,8 +338,7 @@ func invalidN(n int64) error {
 
 // RetryAfter returns how long to wait before repeating a request that failed with err. After this time the
 // tokens can exist (ErrWouldExceedDeadline), or a key can have left the table (ErrTableFull). RetryAfter
-// returns 0 if waiting does not help, as after ErrExceedsBurst, and for the context's own error. RetryAfter
-// also serves errors of other packages with a method RetryAfter() time.Duration.
+// returns 0 for other errors, such as ErrExceedsBurst, unless they have a method RetryAfter() time.Duration.
 func RetryAfter(err error) time.Duration {
 	var timed interface{ RetryAfter() time.Duration }
 	if errors.As(err, &timed) {
@@ -366,7 +355,7 @@ type timedError struct {
 func (e *timedError) Unwrap() error             { return e.error }
 func (e *timedError) RetryAfter() time.Duration { return e.after }
 
-// headroomOf returns how many tokens of l's burst a process with this Policy.Headroom leaves in the bucket.
+// headroomOf returns the tokens of l's burst that a process with this Policy.Headroom leaves in the bucket.
 func headroomOf(l Limit, headroom float64) int64 {
 	return int64(math.Ceil(float64(l.Capacity()) * headroom))
 }

@@ -166,7 +166,7 @@ rules:
   s: {key: all, limits: [1/s], shadow: yes, fallback: perhaps}
   n:
   l: [1/s]
-`, `3:3: rules["has space"].name: is "has space", must be at most 64 of ...
+`, `3:3: rules["has space"].name: is "has space", must be at most 64 characters of ...
 4:50: rules.p.priorities[1]: is 0.2, must be below 1 and above the previous one (0.5)
 5:45: rules.q.priorities[0]: is 0.5, which leaves class 1 nothing of 1/s: the burst must be above 1
 6:40: rules.s.shadow: is "yes", must be true or false
