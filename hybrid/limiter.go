@@ -16,18 +16,16 @@ import (
 )
 
 // Limiter limits the rates of many keys for one process. The processes of a fleet share the buckets of a
-// Store. A Limiter has one goroutine for each used class, and one for each batch of calls under way.
-// Goroutines may share a Limiter. New returns a Limiter; the zero value does not work.
+// Store. Goroutines may share a Limiter. New returns a Limiter; the zero value does not work.
 type Limiter struct {
 	*group
 	identity identity
 }
 
 // New returns a Limiter that leases tokens from store. New does no I/O, so it succeeds while the store is
-// down. Errors of New wrap ErrInvalidConfig and name every violation, such as a nil or typed nil store.
+// down. Errors of New wrap ErrInvalidConfig and name every violation.
 //
-// The caller ends a Limiter by Shutdown or Close. While a Limiter is open, New refuses another Limiter of the
-// same Store, Name and Version with other settings (see Config.Name).
+// The caller ends a Limiter by Shutdown or Close.
 func New(store Store, cfg Config) (*Limiter, error) {
 	bad := violation.List{Kind: ErrInvalidConfig}
 	if isNil(store) {
@@ -64,8 +62,8 @@ func (l *Limiter) Name() string { return l.cfg.Name }
 func (l *Limiter) Headroom() float64 { return l.cfg.Policy.Headroom }
 
 // Close stops l at once, without I/O, and returns nil. After Close, requests are denied, and waiting requests
-// fail with ErrClosed. Unspent tokens stay leased until they expire at the store; Shutdown gives them back.
-// Close leaves the store and its client open. A second Close does nothing.
+// fail with ErrClosed. Unspent tokens stay leased until they expire at the store. Close leaves the store and
+// its client open. A second Close does nothing.
 func (l *Limiter) Close() error {
 	if l.state.Swap(stateClosed) == stateClosed {
 		return nil
@@ -75,7 +73,7 @@ func (l *Limiter) Close() error {
 	for _, m := range l.members() {
 		m.close()
 	}
-	l.cancel() // last: Policy.Fallback must not decide requests whose calls cancel ends
+	l.cancel() // cancel ends calls, whose requests Policy.Fallback must not decide
 	return nil
 }
 
@@ -84,9 +82,8 @@ func (l *Limiter) Close() error {
 // context with a timeout, not a context that an interrupt has already ended.
 //
 // Shutdown returns nil once the store has all tokens back. After an error the Limiter is closed too, and the
-// unreturned tokens count as spent within a TTL. The error is the context's, or wraps ErrUnavailable if the
-// store did not take the tokens. The caller of Shutdown need only log the error. A second Shutdown waits for
-// the first.
+// tokens that were not returned are lost. The error is the context's, or wraps ErrUnavailable if the store
+// did not take the tokens. A second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
 		for _, m := range l.members() {
@@ -105,7 +102,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	select {
 	case <-ended:
 		if n := l.lost.Load(); n > 0 {
-			err = fmt.Errorf("hybrid: shutdown: %w: the last call of %d keys failed; tokens that they hold expire",
+			err = fmt.Errorf("hybrid: shutdown: %w: the last calls of %d keys failed; their tokens expire at the store",
 				ErrUnavailable, n)
 		}
 	case <-ctx.Done():
@@ -115,7 +112,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 }
 
 // Peek reads key's bucket in the store. Peek takes no tokens and creates no bucket. Result.OK reports whether
-// the bucket and this process have a token now; Remaining counts their tokens. Errors of Peek wrap
+// the bucket or this process has a token now; Remaining counts the tokens of both. Errors of Peek wrap
 // ErrUnavailable (also after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, the error of
 // Config.LimitsFor, or ErrInvalidConfig if LimitsFor returns invalid limits.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
@@ -126,19 +123,19 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 // that this process does not use now, LimitsFor runs at the key's next use.
 //
 // When the plan of a customer changes, store the new plan, drop the old plan from any cache inside LimitsFor,
-// and then call Refresh with the key in every process. Each process proposes the new limits with its next
-// call. Under an equal Config.Version the bucket adopts the new limits two TTLs, about a second, after the
-// last proposal of the old limits. SetLimits in one process changes the limits of all processes at once.
+// and then call Refresh with the key in every process. Under an equal Config.Version the bucket adopts the
+// new limits two TTLs, about a second, after the last proposal of the old limits. SetLimits in one process
+// changes the limits of all processes at once.
 //
 // Limits continue by the rules of SetLimits, except that a limit without a predecessor starts empty: a daily
 // quota that the old plan lacks denies until its next period. To avoid such denials, give all plans a quota
-// of the same length and offset, for example Calendar(1e9, 24*time.Hour, 0), or change the plan by SetLimits,
-// under which an added limit starts full.
+// of the same length and offset, for example Calendar(1e9, 24*time.Hour, 0), or change the plan by SetLimits:
+// a limit that SetLimits adds starts full.
 //
 // If LimitsFor fails or returns invalid limits, the old limits stay, and Refresh returns the error of one key
-// and the number of failed keys. Refresh returns ErrClosed for a closed Limiter, and wraps ErrInvalidKey for
-// an empty key. A handle of KeyWithLimits keeps its limits. Refresh without keys skips keys longer than
-// lease.KeyMax, because this process keeps only their hashes.
+// and the number of failed keys. Refresh returns ErrClosed for a closed Limiter, and an error that wraps
+// ErrInvalidKey for an empty key. A handle of KeyWithLimits keeps its limits. Refresh without keys skips keys
+// longer than lease.KeyMax, because this process keeps only their hashes.
 func (l *Limiter) Refresh(ctx context.Context, keys ...string) error {
 	switch {
 	case !l.open():
@@ -178,28 +175,26 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// ReplaceLimits is SetLimits and Reset in one operation: key's bucket becomes a new one with limits. The new
-// limits of ReplaceLimits never count earlier use. ReplaceLimits creates a missing bucket. Errors of
-// ReplaceLimits are those of SetLimits.
+// ReplaceLimits is SetLimits and Reset in one operation: the new limits never count earlier use.
+// ReplaceLimits creates a missing bucket. Errors of ReplaceLimits are those of SetLimits.
 func (l *Limiter) ReplaceLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "replace limits", key, lease.OpReplace, limits...)
 	return err
 }
 
-// SetLimits stores limits for key in its bucket, for all processes. Set limits replace the limits of
-// Config.Limits, LimitsFor and KeyWithLimits until ClearLimits removes them or a process has a higher
-// Config.Version. The store keeps set limits for 30 days after the last use of key.
+// SetLimits stores limits for key in its bucket, for all processes. The stored limits replace Config.Limits
+// and those of LimitsFor and KeyWithLimits, until ClearLimits or a process with a higher Config.Version
+// removes the stored limits. The store keeps them for 30 days after the last use of key.
 //
 // Before SetLimits stores the limits, this process gives back its tokens of key. The new limits decide
 // requests that begin after SetLimits, and waiting requests continue to wait. Other processes adopt the
 // limits within a TTL. Errors of SetLimits wrap ErrInvalidConfig, or are those of Peek. After ErrUnavailable
-// the store may have taken the limits: read Levels, or repeat SetLimits.
+// the store may have stored the limits: read Levels, or repeat SetLimits.
 //
 // SetLimits keeps used tokens used; ReplaceLimits forgets them. A new token bucket continues with the level
 // of the token bucket that it replaces, up to its own burst. A new window continues with the count of a
-// window of the same kind, length and offset. Any other new limit starts full. Unlimited and Blocked suspend
-// the limits: the next limits continue from the limits before the suspension. docs/protocol.md sections 1 and
-// 6 give the bounds during a change of limits.
+// window of the same kind, length and offset. Any other new limit starts full. docs/protocol.md section 1
+// gives the bound during a change of limits.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err
@@ -208,9 +203,8 @@ func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) er
 // ClearLimits ends SetLimits and ReplaceLimits for key. The bucket then has the limits that this Limiter
 // proposes: those of Config.LimitsFor, or Config.Limits without LimitsFor. Call ClearLimits in a process with
 // the configuration of the service: a quota that the process lacks starts empty when the service proposes it
-// again (see Refresh), until Reset or the quota's next period. After ClearLimits, a deploy or Refresh changes
-// the limits of key again. ClearLimits changes nothing if no limits are set. Errors of ClearLimits are those
-// of SetLimits, or wrap the error of LimitsFor.
+// again (see Refresh). ClearLimits changes nothing if no limits are set. Errors of ClearLimits are those of
+// SetLimits, or wrap the error of LimitsFor.
 func (l *Limiter) ClearLimits(ctx context.Context, key string) error {
 	_, err := l.configure(ctx, "clear limits", key, lease.OpClear)
 	return err
@@ -237,11 +231,11 @@ func (l *Limiter) Levels(ctx context.Context, key string) ([]Level, error) {
 	return levels, err
 }
 
-// Ping opens a connection to every node of the store and prepares the node for calls. On a slow link, opening
-// takes longer than CallTimeout: a service calls Ping before its first request. Limiters of one client, or
-// one Store, share the connections. Ping tries operations of lease calls, such as a write, but takes no
-// tokens. For Policy.ColdStart, a Ping does not count as a reply about a key. Errors of Ping wrap the
-// context's error, ErrClosed or ErrUnavailable, and also lease.ErrPermanent if an operator must act.
+// Ping opens a connection to every node of the store and prepares the node for calls. Opening a connection
+// can take longer than CallTimeout: call Ping before the first request. Ping tries operations of lease calls,
+// such as a write, but takes no tokens. For Policy.ColdStart, a Ping does not count as a reply about a key.
+// Errors of Ping wrap the context's error, ErrClosed or ErrUnavailable, and also lease.ErrPermanent if an
+// operator must act.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {
 	case !l.open():
@@ -317,8 +311,8 @@ type identity struct {
 	version int64
 }
 
-// storeIdentity returns equal values for Stores that are known to share their buckets, such as two
-// redisbucket.Stores with one client and prefix.
+// storeIdentity returns equal values for Stores that share their buckets, such as two redisbucket.Stores with
+// one client and prefix.
 func storeIdentity(store Store) any {
 	id := any(store)
 	if s, ok := store.(lease.Identifier); ok {
@@ -345,8 +339,8 @@ type proposers struct {
 	limiters int
 }
 
-// register records an open Limiter and its proposed configuration. register refuses a Limiter that shares
-// buckets with an open Limiter and proposes other settings: chance would decide which settings are in force.
+// register records an open Limiter. register refuses a Limiter that shares buckets with an open Limiter and
+// proposes other settings: chance would decide which settings are in force.
 func (id identity) register(proposed lease.Config) error {
 	openLimiters.Lock()
 	defer openLimiters.Unlock()

@@ -28,7 +28,7 @@ func (l *Limiter) Allow(key string) bool {
 	return e != nil && e.take(1) || m.decide(p.request(key, e, 1, protocol.OneCall)).ok
 }
 
-// request returns a request for n tokens of key, which is at p. e is the key's entry, or nil.
+// request returns a request for n tokens of key, which is at p in the table. e is the key's entry, or nil.
 func (p spot) request(key string, e *entry, n int64, patience protocol.Patience) request {
 	return request{name: key, spot: p, n: n, entry: e, patience: patience}
 }
@@ -38,8 +38,8 @@ func (m *member) request(key string, n int64, patience protocol.Patience) reques
 	return p.request(key, p.entry(), n, patience)
 }
 
-// AllowN takes n tokens of key or none; see Allow. AllowN(key, 0) is true and costs nothing. For a negative
-// n, or an n above the burst, AllowN is false.
+// AllowN takes n tokens of key or none; see Allow. AllowN returns true for an n of 0, and false for a
+// negative n or an n above the burst.
 func (l *Limiter) AllowN(key string, n int64) bool {
 	r := l.first.request(key, n, protocol.OneCall)
 	return r.entry.take(n) || l.first.decide(r).ok
@@ -47,7 +47,7 @@ func (l *Limiter) AllowN(key string, n int64) bool {
 
 // Take is AllowN with a context and a Result. If this process has too few tokens, Take waits for one lease
 // call, at most CallTimeout. If the call has no answer, Policy.Fallback decides and Result.Source is
-// SourceFallback. For a denial Result.OK is false, and the error is nil. An n of 0 is OK and takes nothing.
+// SourceFallback. For a denial Result.OK is false, and the error is nil.
 //
 // After an error Result.OK is false, and the Result has no counts. Errors of Take wrap ErrExceedsBurst if n
 // exceeds the burst in force, ErrInvalidKey, ErrInvalidN, ErrClosed, ErrTableFull, the context's error if it
@@ -61,12 +61,11 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 	return l.first.wait(ctx, l.first.request(key, 1, protocol.InLine))
 }
 
-// CachedLimits returns the limits of key in the last reply to this process; Levels asks the store.
-// CachedLimits returns nil if key is out of use or has had no reply yet. The returned slice is read-only.
+// CachedLimits returns the limits of key in the last reply to this process, or nil if key is out of use or
+// has had no reply yet. The returned slice is read-only. Levels asks the store.
 func (l *Limiter) CachedLimits(key string) []Limit { return l.first.cachedLimits(key) }
 
-// Key is a handle for one key of a Limiter. The methods of a Key omit the key and the look-up by name. A Key
-// lives as long as its Limiter. Goroutines may share a Key.
+// Key is a handle for one key of a Limiter. Methods of a Key look up no name. Goroutines may share a Key.
 type Key struct {
 	l      *Limiter
 	m      *member
@@ -85,14 +84,12 @@ func (l *Limiter) key(m *member, name string, own *proposal) *Key {
 }
 
 // KeyWithLimits returns a handle for a key whose limits the caller already knows, in place of limits of
-// LimitsFor or Config.Limits. The first request of the handle proposes its limits, as does every request that
-// activates the key again. If the bucket has other limits, it adopts the handle's limits once no process and
-// no other handle has proposed the other limits for two TTLs, about a second. The other limits stay in force
-// until the bucket adopts the handle's; Events.Conflict and the log report the conflict with the next call.
+// LimitsFor or Config.Limits. If the bucket has other limits, they stay in force until no process and no
+// other handle has proposed them for two TTLs, about a second. Events.Conflict and the log report such a
+// conflict with the next call.
 //
-// SetLimits changes limits at once and for all processes. A new handle for each request is fine, because
-// nothing registers handles. For two kinds of work of one customer, use two keys: two sets of limits of one
-// key contradict each other while both are used.
+// SetLimits changes limits at once and for all processes. The caller may make a new handle for each request.
+// For two kinds of work of one customer, use two keys: a key has only one set of limits at a time.
 //
 // If the limits are invalid or empty, every request of the handle gets ErrInvalidConfig or false.
 func (l *Limiter) KeyWithLimits(name string, limits ...Limit) *Key {
@@ -103,7 +100,7 @@ func (l *Limiter) KeyWithLimits(name string, limits ...Limit) *Key {
 // Class returns a handle for the same key and limits in class p of Config.Priorities. The bucket grants
 // tokens to class p only while its level exceeds Priorities[p-1] of the burst; class 0 has no such bound. A
 // negative p means 0, and a p above the last class means the last, so without Priorities Class changes
-// nothing. Keep the handle: a new handle for each request looks up the key by name.
+// nothing. Keep the handle, because a new handle looks up the key by name.
 func (k *Key) Class(p int) *Key {
 	return k.l.key(k.l.class(p), k.name, k.own)
 }
@@ -158,7 +155,7 @@ func (k *Key) AllowN(n int64) bool {
 
 // TryAllow is Allow without waiting. If this process has no token, TryAllow starts a lease call and returns
 // false; before the first reply Policy.ColdStart decides. Unused leased tokens return to the bucket after a
-// Target (100 ms by default), so for a key with less than one request per Target, Allow is better.
+// Target (100 ms by default), so Allow is better for a key with less than one request per Target.
 func (k *Key) TryAllow() bool {
 	e := k.e.Load()
 	return e.take(1) || k.m.decide(k.request(e, 1, protocol.NoWait)).ok
@@ -169,8 +166,8 @@ func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
 	return k.m.take(ctx, k.request(k.e.Load(), n, protocol.OneCall))
 }
 
-// TakeUpTo takes as many tokens as the key has, at most n or the burst, for batches of any size. Result.Taken
-// counts the tokens. Result.OK is true if Taken is above 0 or n is 0. Otherwise TakeUpTo is Take.
+// TakeUpTo is Take, but takes as many tokens as the key has, at most n or the burst. Result.Taken counts the
+// tokens. Result.OK is true if Taken is above 0 or n is 0.
 func (k *Key) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 	return k.m.take(ctx, k.request(k.e.Load(), n, protocol.UpTo))
 }
@@ -179,7 +176,7 @@ func (k *Key) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 func (k *Key) Wait(ctx context.Context) error { return k.WaitN(ctx, 1) }
 
 // WaitN waits for n tokens, at most the burst, and takes them. If WaitN returns an error, it has taken none.
-// Waiting requests of one process are served in order of arrival, before Allow. An n of 0 does not wait.
+// A process serves waiting requests in order of arrival, before requests of Allow and Take.
 //
 // While the store is away, Policy.Fallback admits requests if it can, and other requests wait for the store
 // until their contexts end. Before the first reply Policy.ColdStart decides.
@@ -187,15 +184,14 @@ func (k *Key) Wait(ctx context.Context) error { return k.WaitN(ctx, 1) }
 // WaitN fails at once with ErrWouldExceedDeadline if the context's deadline comes before the tokens can
 // exist. Other errors of WaitN wrap the context's error, or an error of Take, such as ErrExceedsBurst if the
 // burst is lowered during the wait. RetryAfter(err) is the time after which to try again. A token counts
-// against the limit when the bucket grants it, maybe before WaitN returns.
+// against the limit when the bucket grants the token, which may be before WaitN returns.
 func (k *Key) WaitN(ctx context.Context, n int64) error {
 	return k.m.wait(ctx, k.request(k.e.Load(), n, protocol.InLine))
 }
 
-// Reserve takes estimate tokens or none, as Take does, for work whose cost is known only afterwards. The
-// Reservation is never nil, even with an error; Reservation.OK reports whether the tokens were taken. An
-// estimate of 0, for an unknown cost, takes one token, so a key in debt or without tokens denies it. Errors
-// of Reserve are those of Take.
+// Reserve is Take for work whose cost is known only afterwards. The Reservation is never nil, even with an
+// error; Reservation.OK reports whether the tokens were taken. An estimate of 0, for an unknown cost, takes
+// one token: a key in debt denies the request.
 func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
 	estimate = leastEstimate(estimate)
 	result, hold, err := k.m.takeHold(ctx, k.request(k.e.Load(), estimate, protocol.OneCall))
@@ -206,13 +202,13 @@ func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error)
 }
 
 // Refund gives back n admitted tokens that were not used after all. Refund does not wait: the refund travels
-// with the key's next lease call, within a Target. The bucket credits n new tokens, as if they were taken
-// since the last call. For tokens taken earlier from a window use Reserve and Settle, because the window may
-// no longer count them. A refund is lost if the store fails before the call. Refunding more tokens than were
+// with the key's next lease call, within a Target. The bucket credits the tokens as if they were taken since
+// the last call. For tokens taken earlier from a window use Reserve and Settle, because the window may no
+// longer count them. A refund is lost if the store fails before the call. Refunding more tokens than were
 // taken breaks the limit.
 //
-// Refund does nothing after Close, for an empty key or for a negative n, and Stats.Invalid counts such a
-// Refund. Refund also does nothing for a key outside this process's table.
+// Refund does nothing after Close, for an empty key, for a negative n, or for a key outside this process's
+// table.
 func (k *Key) Refund(n int64) { k.refund(n, nil) }
 
 // Peek reads the bucket without taking tokens; see Limiter.Peek.
@@ -228,8 +224,8 @@ func (k *Key) CachedLimits() []Limit {
 	return k.m.cachedLimits(k.name)
 }
 
-// inUse returns the entry of k's key, or nil if the key has none. k then has no entry for a handle of
-// KeyWithLimits either, whose first request proposes its limits.
+// inUse returns the entry of k's key, or nil if the key has none. For a handle of KeyWithLimits without an
+// entry, inUse returns nil: the handle's first request must propose its limits.
 func (k *Key) inUse() *entry {
 	e := k.e.Load()
 	if e == nil && k.own == nil {
@@ -240,15 +236,15 @@ func (k *Key) inUse() *entry {
 	return e
 }
 
-// atRest returns the result of check for the state of k's key, which has no entry.
+// atRest returns the result of check for k's key, which has no entry.
 func (k *Key) atRest(check func(*protocol.Key) bool) (yes bool) {
 	k.m.keys.idle.withKey(k.m.keys.locate(k.name).slot, func(s *protocol.Key) { yes = check(s) })
 	return yes
 }
 
 // giveBack gives back n of h's tokens as if they had not been taken. The tokens return to their pool, or
-// travel with the key's next call, even if the key has gone to rest. If the Limiter is closed or the key has
-// left the table, giveBack burns the tokens and Stats counts them as burnt.
+// travel with the key's next call. If the Limiter is closed or the key has left the table, giveBack burns the
+// tokens.
 func (k *Key) giveBack(h *hold, n int64) {
 	if n <= 0 || h.n == 0 {
 		return
@@ -307,18 +303,17 @@ func (k *Key) charge(n int64) (charged int64, err error) {
 
 // Reservation has tokens that were taken for work whose cost is known only afterwards, such as bytes, rows or
 // the tokens of a language model. The caller reserves an estimate, does the work, and calls Settle with the
-// actual cost, or Cancel if the work was not done. Only the first Settle or Cancel has an effect. An
-// abandoned Reservation has spent its estimate. Goroutines may share a Reservation.
+// actual cost, or Cancel if the work was not done. Only the first Settle or Cancel has an effect. Without
+// either, the estimate is spent. Goroutines may share a Reservation.
 //
-// The Reservation of golang.org/x/time/rate promises future tokens and a time to use them. A process of this
-// package cannot promise tokens that its bucket has not leased to it. A Reservation of this package has its
-// tokens now, or is not OK; to get tokens later, use Wait.
+// Unlike the Reservation of golang.org/x/time/rate, which promises future tokens, this Reservation has its
+// tokens now or is not OK.
 type Reservation struct {
 	result   Result
 	settled  atomic.Bool
 	parts    []reserved
 	argParts []int       // index in parts of each argument of Join
-	one      [1]reserved // space for the parts of a single key
+	one      [1]reserved // backing array of parts for a single key
 }
 
 type reserved struct {
@@ -328,8 +323,7 @@ type reserved struct {
 	hold     hold
 }
 
-// leastEstimate returns the tokens to take for an estimate: at least one, because a key in debt admits a
-// request for 0 tokens.
+// leastEstimate returns estimate, or 1 for 0, because even a key in debt admits a request for 0 tokens.
 func leastEstimate(estimate int64) int64 {
 	if estimate == 0 {
 		return 1
@@ -345,16 +339,16 @@ func (r *Reservation) OK() bool { return r.result.OK }
 // Result returns the Result that Take would have returned.
 func (r *Reservation) Result() Result { return r.result }
 
-// Settle replaces the estimate by the actual cost, the same cost for every key of a Joined; see SettleEach.
-// If the actual cost is lower, Settle refunds the difference; a window credits the refund only while it
-// counts the reservation. If the actual cost is higher, the bucket owes the difference: it pays with its
-// tokens, and grants nothing to any process until the rate has paid the remaining debt. A calendar's debt
-// ends with its period. The correction by Settle travels with the key's next lease call, within a Target.
+// Settle replaces the estimate by the actual cost, which is the same for every key of a Joined; see
+// SettleEach. If the actual cost is lower, Settle refunds the difference; a window credits the refund only
+// while it counts the reservation. If the actual cost is higher, the bucket's level drops by the difference.
+// The bucket grants nothing to any process while the level is below 0. A calendar's debt ends with its
+// period. The correction travels with the key's next lease call, within a Target.
 //
-// One debt is at most Policy.MaxOvershoot bursts of each key, 10 by default. Settle charges a larger debt up
-// to MaxOvershoot, and the error wraps ErrOvershoot. A negative actual cost settles nothing: the error wraps
-// ErrInvalidN. If a debt could not be recorded and is lost, the error wraps ErrClosed, ErrTableFull, the
-// error of Config.LimitsFor, or ErrInvalidConfig if LimitsFor returns invalid limits.
+// Settle charges at most Policy.MaxOvershoot bursts of each key, 10 by default; if the difference is larger,
+// the error wraps ErrOvershoot. After a negative actual cost, the error wraps ErrInvalidN and r is not
+// settled. If the difference cannot be charged, the error wraps ErrClosed, ErrTableFull, the error of
+// Config.LimitsFor, or ErrInvalidConfig if LimitsFor returns invalid limits.
 func (r *Reservation) Settle(actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("%w: the actual cost is %d, must be at least 0", ErrInvalidN, actual)
@@ -381,7 +375,7 @@ func (r *Reservation) SettleEach(actual ...int64) error {
 }
 
 func (r *Reservation) settle(cost func(*reserved) int64) error {
-	if !r.ends() {
+	if !r.end() {
 		return nil
 	}
 	var errs []error
@@ -405,11 +399,11 @@ func (r *Reservation) settle(cost func(*reserved) int64) error {
 }
 
 // Cancel gives back the reserved tokens because the work was not done. The bucket credits the tokens less its
-// refill since the reservation, so a later Cancel credits fewer tokens. The bucket credits no tokens if,
-// since the reservation, the limits were changed or a refund has raised the level. Cancel thus never exceeds
-// the limit; Settle(0) refunds all tokens. After Close, Cancel loses the tokens.
+// refill since the reservation. The bucket credits none if since then the limits have changed or a refund has
+// raised the level. Cancel thus never exceeds the limit; Settle(0) refunds all tokens. After Close, Cancel
+// loses the tokens.
 func (r *Reservation) Cancel() {
-	if !r.ends() {
+	if !r.end() {
 		return
 	}
 	for i := range r.parts {
@@ -418,8 +412,8 @@ func (r *Reservation) Cancel() {
 	}
 }
 
-// ends reports whether r is OK and had no Settle or Cancel before, and records that r has one now.
-func (r *Reservation) ends() bool { return r.OK() && !r.settled.Swap(true) }
+// end records the end of r, and reports whether r is OK and this is its first Settle or Cancel.
+func (r *Reservation) end() bool { return r.OK() && !r.settled.Swap(true) }
 
 // product returns a*b, or the largest int64 if a*b overflows. Neither factor is negative.
 func product(a, b int64) int64 {
