@@ -19,24 +19,22 @@ import (
 // joinMax bounds the keys of a Joined. Requests for up to holdsInline keys allocate nothing.
 const joinMax, holdsInline = 16, 4
 
-// Joined decides about several keys at once, such as a tenant's and a user's. A Joined admits a request if
-// every key has the tokens, and takes tokens of all keys; otherwise it takes none. Tokens that a denied
-// request took of some keys return, and each bucket credits them less its refill since. A request for n
-// tokens takes n of every key, and 2n of a key that Join got twice.
+// Joined decides about several keys at once, such as a tenant's and a user's, by the methods of a Key. A
+// Joined admits a request if every key has the tokens, and takes tokens of all keys; otherwise it takes none.
+// A request for n tokens takes n of every key, and 2n of a key that Join got twice.
 //
-// The bound of each key holds for the fleet in any window. Like a single key, a Joined may deny for a moment
-// although the buckets have tokens: each of two processes may hold the last tokens of a different key. A test
-// that counts exactly uses one Limiter, or shuts down one Limiter before it uses the next.
+// Like a single key, a Joined may deny for a moment although the buckets have tokens: each of two processes
+// may hold the last tokens of a different key. A test that counts exactly uses one Limiter, or shuts down one
+// Limiter before it uses the next.
 //
-// A Joined has the methods of a Key. Keys of a Joined may belong to several open Limiters on different
-// Stores. Goroutines may share a Joined. See Limiter.Join.
+// Keys of a Joined may belong to several open Limiters on different Stores. Goroutines may share a Joined.
 type Joined struct {
-	m        *member // member that counts invalid requests
+	m        *member // counts invalid requests
 	name     string
 	parts    []part // different keys, in the same order for all requests
 	argParts []int  // index in parts of each argument of Join
-	each     bool   // whether each part has its own number of tokens; see eachOf
-	fastKeys []*Key // keys of parts if takeOne can serve a request
+	each     bool   // whether eachOf made this copy
+	fastKeys []*Key // keys of parts if takeOne can serve requests
 	err      error  // error of every request; nil for a valid Joined
 }
 
@@ -46,9 +44,9 @@ type part struct {
 	times int64
 }
 
-// Join returns a Joined of 1 to 16 different keys of this Limiter and others. With no key, more keys or a nil
-// key, every method of the Joined denies, or returns an error that wraps ErrInvalidKey. Join allocates: keep
-// a Joined that is used often.
+// Join returns a Joined of 1 to 16 different keys of this Limiter and others. With no key, more than 16 keys
+// or a nil key, every method of the Joined denies, or returns an error that wraps ErrInvalidKey. Join
+// allocates: keep a Joined that is used often.
 func (l *Limiter) Join(keys ...*Key) *Joined {
 	j := &Joined{m: l.first}
 	var given []*Key
@@ -99,9 +97,8 @@ func (j *Joined) Keys() (all []*Key) {
 	return all
 }
 
-// Allow takes one token of every key or none. If this process has tokens of all keys, Allow costs about one
-// atomic instruction per key, and for up to four keys no allocation. Otherwise Allow waits like
-// Limiter.Allow, for all keys together at most the longest CallTimeout of the keys' Limiters.
+// Allow takes one token of every key or none; see Limiter.Allow. Allow waits for all keys together at most
+// the longest CallTimeout of their Limiters.
 func (j *Joined) Allow() bool { return j.takeOne() || j.AllowN(1) }
 
 // AllowN takes n tokens of every key or none; see Limiter.AllowN.
@@ -116,17 +113,17 @@ func (j *Joined) allow(n int64, p protocol.Patience) bool {
 	return ok || j.decide(request{n: n, patience: p}).ok
 }
 
-// Take takes n tokens of every key or none; see Limiter.Take. The Result is that of the key that binds: after
-// a denial the key with the longest wait among those that were asked, otherwise the key with the smallest
-// fraction left. A key that is known to deny is asked alone.
+// Take takes n tokens of every key or none; see Limiter.Take. The Result describes the key that binds: after
+// a denial the key with the longest wait, otherwise the key with the smallest fraction left. If Take knows
+// that a key denies, it asks no other key.
 func (j *Joined) Take(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.OneCall)
 	return a.result, a.err
 }
 
-// TakeEach takes n[i] tokens of the i-th key in the order of Join, of all keys or of none: for example one
-// token for a request and 500 for its words. Otherwise TakeEach is Take, and Result.Taken counts tokens of
-// the key that binds. If len(n) differs from the number of arguments of Join, the error wraps ErrInvalidN.
+// TakeEach is Take with a number for each key: TakeEach takes n[i] tokens of the i-th key of Join, for
+// example one token for a request and 500 for its words. Result.Taken counts tokens of the key that binds. If
+// len(n) differs from the number of arguments of Join, the error wraps ErrInvalidN.
 func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 	e, err := j.eachOf(n)
 	if err != nil {
@@ -135,8 +132,8 @@ func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 	return e.Take(ctx, 1)
 }
 
-// eachOf returns a copy of j whose parts take n[i] tokens of the i-th argument of Join for each requested
-// one.
+// eachOf returns a copy of j. A request for one token to the copy takes n[i] tokens of the i-th argument of
+// Join.
 func (j *Joined) eachOf(n []int64) (*Joined, error) {
 	if j.err != nil {
 		return j, nil
@@ -151,7 +148,7 @@ func (j *Joined) eachOf(n []int64) (*Joined, error) {
 	}
 	for k, n := range n {
 		times := &e.parts[j.argParts[k]].times
-		*times += min(n, lease.WaitingMax-*times) // the sum is above any burst
+		*times += min(n, lease.WaitingMax-*times) // WaitingMax is above any burst
 	}
 	return e, nil
 }
@@ -166,8 +163,8 @@ func (j *Joined) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 func (j *Joined) Wait(ctx context.Context) error { return j.WaitN(ctx, 1) }
 
 // WaitN waits for n tokens of every key and takes them, or returns an error and takes none. WaitN waits in
-// line at one key after another. WaitN begins at the key that will have its tokens last, and takes no tokens
-// of other keys before, so that no tokens lie idle. Errors of WaitN are those of Key.WaitN.
+// line at one key after another, first at the key that will have its tokens last, so that the tokens of other
+// keys do not lie idle. Errors of WaitN are those of Key.WaitN.
 func (j *Joined) WaitN(ctx context.Context, n int64) error {
 	if ctx.Err() != nil {
 		return endedBy(ctx, "wait")
@@ -179,15 +176,13 @@ func (j *Joined) WaitN(ctx context.Context, n int64) error {
 	return j.gather(request{n: n, patience: protocol.InLine, ctx: ctx, verb: "wait"}).err
 }
 
-// Reserve takes estimate tokens of every key or none; see Key.Reserve. Settle then charges the same cost to
-// every key.
+// Reserve takes estimate tokens of every key or none; see Key.Reserve.
 func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
 	return j.reserve(ctx, j, leastEstimate(estimate))
 }
 
-// ReserveEach reserves estimate[i] tokens of the i-th key of Join, for all keys or for none; see TakeEach. An
-// estimate of 0 takes one token, as in Key.Reserve. End with SettleEach, which has a cost for each key:
-// Settle would charge one cost to every key. Errors of ReserveEach are those of TakeEach.
+// ReserveEach is Reserve with an estimate for each key, in the order of Join; see TakeEach. The caller ends
+// the Reservation with SettleEach, because Settle would charge one cost to every key.
 func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservation, error) {
 	e, err := j.eachOf(estimate)
 	if err != nil {
@@ -199,7 +194,7 @@ func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservati
 	return j.reserve(ctx, e, 1)
 }
 
-// reserve takes n tokens of asks, which is j, or a copy of j with other numbers of tokens for its keys.
+// reserve takes n tokens of asks, which is j or the copy by eachOf.
 func (j *Joined) reserve(ctx context.Context, asks *Joined, n int64) (*Reservation, error) {
 	a := asks.take(ctx, n, protocol.OneCall)
 	r := &Reservation{result: a.result, argParts: j.argParts}
@@ -222,7 +217,7 @@ func (j *Joined) Refund(n int64) {
 	}
 }
 
-// take implements Take and TakeUpTo, and returns their Result in the joinedAnswer.
+// take implements Take and TakeUpTo.
 func (j *Joined) take(ctx context.Context, n int64, p protocol.Patience) joinedAnswer {
 	if ctx.Err() != nil {
 		return joinedAnswer{err: endedBy(ctx, "take")}
@@ -263,8 +258,8 @@ func (j *Joined) resultOf(r request, a joinedAnswer) Result {
 	return b
 }
 
-// binding returns the Result to report: the denial with the longest wait, or else the Result with the
-// smallest fraction left. Its Source becomes the least reliable Source among the Results.
+// binding returns the denial with the longest wait, or else the Result with the smallest fraction left. The
+// Source is the least reliable Source of all Results.
 func binding(all []Result) Result {
 	r, least := all[0], math.Inf(1)
 	source := SourceLocal
@@ -282,8 +277,7 @@ func binding(all []Result) Result {
 	return r
 }
 
-// takeOne takes one token of every key from the pools, or none. takeOne is the hot path of Allow: one atomic
-// instruction for each key, if all pools have tokens.
+// takeOne takes one token of every key from the pools, or none, on the hot path.
 func (j *Joined) takeOne() bool {
 	if len(j.fastKeys) == 0 {
 		return false
@@ -320,7 +314,7 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	if n <= 0 || j.err != nil {
 		return nil, false
 	}
-	// Look for keys that are known to deny first: giving tokens back takes locks.
+	// Look for a pool that denies before the first take, because giving tokens back takes locks.
 	for i := range j.parts {
 		if e := j.parts[i].inUse(); e == nil || j.parts[i].times == 0 || e.client.Holder.Pool.Denies() {
 			return nil, false
@@ -356,7 +350,7 @@ type joinedAnswer struct {
 // tokens returns how many tokens of p's key a request for n takes. n is not negative.
 func (p *part) tokens(n int64) int64 { return product(n, p.times) }
 
-// ask returns the answer of p's key. Only Joined.deny counts and announces a denial, for the key that binds.
+// ask returns the answer of p's key. ask counts no denial: Joined.deny counts it for the key that binds.
 func (p *part) ask(r request) decision {
 	r.name, r.handle, r.own, r.n, r.entry, r.joined = p.name, &p.e, p.own, p.tokens(r.n), p.inUse(), true
 	r.n, r.patience = r.entry.capped(r), p.m.patience(r.patience)
@@ -364,7 +358,7 @@ func (p *part) ask(r request) decision {
 }
 
 // admits reports whether d, the answer of p's key, admits the request. With Policy.Shadow a denial by a limit
-// admits the request too. The zero decision, of a key that was not asked, does not admit it.
+// admits the request too. The zero decision of a key that was not asked admits nothing.
 func (p *part) admits(d *decision) bool {
 	return d.ok || (d.byLimit() || d.err != nil) && p.m.observer.overrules(d.err)
 }
@@ -382,7 +376,7 @@ func (j *Joined) decide(r request) joinedAnswer {
 		r.until = max(r.until, cfg.Clock.Now().Add(cfg.CallTimeout))
 	}
 	answers := make([]decision, len(j.parts))
-	// Ask the key that will most likely deny before tokens of other keys are taken.
+	// Ask the key that will most likely deny first: other keys lose refill if they give tokens back.
 	if i := j.scarcest(r); i >= 0 {
 		if answers[i] = j.parts[i].ask(r); !j.parts[i].admits(&answers[i]) {
 			return j.deny(r, answers)
@@ -402,7 +396,7 @@ func (j *Joined) decide(r request) joinedAnswer {
 			lacking = append(lacking, i)
 		}
 	}
-	// The calls of the keys travel at the same time. A denial by one key ends the wait for the other keys.
+	// All keys that lack tokens call at the same time. A denial by one key ends the wait for the others.
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	asked := r
@@ -433,9 +427,9 @@ func (j *Joined) decide(r request) joinedAnswer {
 	return j.admit(r, answers)
 }
 
-// trimToSmallest lowers r, an UpTo request, to the smallest grant among the keys, whose key counts the
-// missing tokens as denied. trimToSmallest returns false, and leaves r unchanged, if that grant cannot admit
-// a request for one token.
+// trimToSmallest lowers r, an UpTo request, to the smallest grant of a key. That key counts the missing
+// tokens as denied. trimToSmallest returns false, and leaves r unchanged, if that grant is less than a
+// request for one token takes.
 func (j *Joined) trimToSmallest(r *request, answers []decision) bool {
 	n, least := r.n, -1
 	for i := range answers {
@@ -456,7 +450,7 @@ func (j *Joined) trimToSmallest(r *request, answers []decision) bool {
 	return true
 }
 
-// admit gives back granted tokens above r. A Limiter with Policy.Shadow counts missing tokens as denied.
+// admit gives back tokens granted beyond r. A Limiter with Policy.Shadow counts missing tokens as denied.
 func (j *Joined) admit(r request, answers []decision) joinedAnswer {
 	for i := range answers {
 		p, d := &j.parts[i], &answers[i]
@@ -476,7 +470,7 @@ func (j *Joined) admit(r request, answers []decision) joinedAnswer {
 	return joinedAnswer{ok: true, answers: answers}
 }
 
-// invalid returns the error of an invalid request for n tokens, which no key is asked for, or nil.
+// invalid returns the error of an invalid request for n tokens, or nil.
 func (j *Joined) invalid(n int64) error {
 	if j.err != nil {
 		return j.err
@@ -496,7 +490,7 @@ func (j *Joined) giveBackAll(answers []decision) {
 	}
 }
 
-// deny gives back all tokens of answers. Only the key that binds counts the denial, by member.deny.
+// deny gives back all tokens of answers and counts the denial for the key that binds.
 func (j *Joined) deny(r request, answers []decision) joinedAnswer {
 	a := joinedAnswer{answers: answers, binding: j.bindingOf(r, answers)}
 	j.giveBackAll(answers)
@@ -507,8 +501,8 @@ func (j *Joined) deny(r request, answers []decision) joinedAnswer {
 	return a
 }
 
-// bindingOf picks the denial of r to report: an error before a denial without error, then the longest wait. A
-// request that another key's denial canceled comes last.
+// bindingOf picks the denial of r to report: an error if there is one, else the longest wait. An error
+// because another key's denial canceled the request comes last.
 func (j *Joined) bindingOf(r request, answers []decision) (binding int) {
 	most := time.Duration(-1)
 	for i := range answers {
@@ -533,8 +527,7 @@ func (j *Joined) bindingOf(r request, answers []decision) (binding int) {
 // gatherTries bounds how often a waiting request gives back all tokens because one key lacks tokens.
 const gatherTries = 3
 
-// gather implements WaitN (docs/protocol.md section 9.17). The last try has no time limit but ends, because
-// buckets refill and no request waits for tokens that another request holds.
+// gather implements WaitN (docs/protocol.md section 9.17). The last try has no time limit.
 func (j *Joined) gather(r request) joinedAnswer {
 	if err := j.invalid(r.n); err != nil {
 		return j.countInvalid(err)
@@ -550,8 +543,8 @@ func (j *Joined) gather(r request) joinedAnswer {
 }
 
 // gatherFrom waits at the key parts[first] first and then at the other keys, in the same order for all
-// requests. If a key takes too long in a bounded try, gatherFrom gives back all tokens and returns this key
-// as slow, else -1.
+// requests. If a key takes too long in a bounded try, gatherFrom gives back all tokens and returns the key's
+// index as slow; otherwise slow is -1.
 func (j *Joined) gatherFrom(r request, first int, bounded bool) (a joinedAnswer, slow int) {
 	answers := make([]decision, len(j.parts))
 	for k := range j.parts {
@@ -579,7 +572,7 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a joinedAnswer,
 }
 
 // askFor is ask with a wait of at most max(2 Targets, CallTimeout), because tokens of other keys lie idle
-// meanwhile. late reports that the wait ended without tokens.
+// during the wait. late reports that the wait ended without tokens.
 func (p *part) askFor(r request) (d decision, late bool) {
 	outer := r.ctx
 	until := time.Now().Add(max(2*p.m.cfg.Policy.TargetFor(nil), p.m.cfg.CallTimeout))
@@ -593,17 +586,19 @@ func (p *part) askFor(r request) (d decision, late bool) {
 	return d, !p.admits(&d) && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
 }
 
-// scarcest returns the key to ask first, as an index in parts: a key that is certain to deny, or else the key
-// that will probably deny for longest; -1 if all keys will probably admit r. If the caller gets a Result, a key
-// at rest that denied its last request comes before both: its call tells for how long it denies. A late denial
-// costs other keys refill, because tokens given back are credited less the refill since their take.
+// unknownDenial is the time for which a key denies if nothing but its last denial is known.
+const unknownDenial = time.Duration(math.MaxInt64)
+
+// scarcest returns the index in parts of the key to ask first, or -1 if all keys will probably admit r. A key
+// that denies for certain comes before the key that will probably deny for longest. If the caller gets a
+// Result, a key with unknownDenial comes first of all, because only its call tells when to retry.
 func (j *Joined) scarcest(r request) (scarcest int) {
 	scarcest = -1
 	longest, certain := time.Duration(0), false
 	for i := range j.parts {
 		in, sure := j.parts[i].deniesFor(r)
 		switch {
-		case sure && r.verb == "" || in == math.MaxInt64 && r.verb != "":
+		case sure && r.verb == "" || in == unknownDenial && r.verb != "":
 			return i
 		case !certain && (sure || in > longest):
 			scarcest, longest, certain = i, in, sure
@@ -612,9 +607,8 @@ func (j *Joined) scarcest(r request) (scarcest int) {
 	return scarcest
 }
 
-// deniesFor returns how long p's key will probably deny r: 0 if the key will probably admit r, or if nothing
-// is known; the longest time for a key at rest that denied its last request. sure means that the key denies r
-// without a call.
+// deniesFor is entry.deniesFor for r and p's key, with unknownDenial for a key at rest that denied its last
+// request.
 func (p *part) deniesFor(r request) (in time.Duration, sure bool) {
 	n := p.tokens(r.minTokens())
 	e := p.inUse()
@@ -626,13 +620,13 @@ func (p *part) deniesFor(r request) (in time.Duration, sure bool) {
 	case e != nil:
 		return e.deniesFor(n)
 	case p.atRest((*protocol.Key).Denied):
-		return math.MaxInt64, false
+		return unknownDenial, false
 	}
 	return 0, false
 }
 
-// rarest returns the key that will have its tokens last, as an index in parts. rarest prefers a key in an
-// unknown state, because asking a key is faster than giving back tokens of other keys.
+// rarest returns the index in parts of the key that will have its tokens last. A key in an unknown state
+// counts as the last, because asking a key is faster than giving back tokens of other keys.
 func (j *Joined) rarest(n int64) (rarest int) {
 	longest := time.Duration(-1)
 	for i := range j.parts {
