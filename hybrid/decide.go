@@ -16,17 +16,17 @@ import (
 // request is one call of a method that takes tokens.
 type request struct {
 	name     string
-	spot     spot                   // key's place in the table; zero before the look-up
+	spot     spot                   // the key's place in the table; zero before the look-up
 	proposed proposed               // limits to propose; zero before the look-up
 	handle   *atomic.Pointer[entry] // entry of the Key handle; nil without a handle
 	own      *proposal              // proposal of KeyWithLimits; nil for other requests
 	n        int64
-	entry    *entry // entry of the key, whose pool has denied n tokens; nil if unknown
+	entry    *entry // entry whose pool lacks n tokens; nil if the key has none or is not looked up
 	patience protocol.Patience
 	joined   bool            // whether a Join made the request; a Join counts only the denial that binds
 	ctx      context.Context // context of the request; nil means no end
 	verb     string          // method name in errors about ctx; empty if the caller gave no ctx
-	until    clock.Instant   // end of the wait for a call; 0 means a CallTimeout from now
+	until    clock.Instant   // end of the wait for a call; 0 means after CallTimeout
 }
 
 func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Duration {
@@ -71,21 +71,20 @@ type decision struct {
 	outlook  *protocol.Outlook // values of the Result; nil if the entry supplies them
 }
 
-// Result is the decision on one request. After a denial, a process may deny requests for a while although
-// Peek shows tokens in the bucket (docs/protocol.md section 8.11).
+// Result is the decision on one request.
 type Result struct {
 	OK        bool   // whether the request is admitted
-	Taken     int64  // tokens taken: all if OK, but possibly fewer by TakeUpTo
+	Taken     int64  // tokens taken: all if OK, or fewer by TakeUpTo
 	Shadowed  bool   // whether Policy.Shadow admitted a denied request; other fields describe the denial
 	Key       string // the key; for a Joined the key that binds (see Joined.Take)
-	Limit     Limit  // the limit with the smallest fraction left, or with the longest wait of a denial
-	Remaining int64  // tokens in this process and in the bucket at the last reply, 0 to the burst less Policy.Headroom
+	Limit     Limit  // after a denial the limit with the longest wait, else with the smallest fraction left
+	Remaining int64  // tokens in this process and in the bucket at the last reply, less Policy.Headroom
 	// RetryAfter is the time until the tokens can exist: 0 if OK, above 0 for a denial. A caller that sleeps
 	// RetryAfter between attempts is denied at most once per token. In an outage RetryAfter is the time until
-	// the local share has the tokens, or else a CallTimeout. Blocked denies with a RetryAfter of 100 years.
+	// the local share has the tokens, or else a CallTimeout.
 	RetryAfter time.Duration
-	// ResetAfter is the time until the limit is full again if nothing is drawn: for a sliding window the
-	// longest possible time, for a calendar the time until the period ends.
+	// ResetAfter is the time until the limit is full again if nothing is drawn; for a sliding window it is an
+	// upper bound.
 	ResetAfter time.Duration
 	Source     Source // basis of the decision
 }
@@ -123,12 +122,12 @@ func (d *decision) result(key string, least int64) Result {
 	return r
 }
 
-// hold has the tokens of one key that admitted a request, and can give the tokens back. The zero hold has no
-// tokens, like a request that was admitted without tokens of the bucket.
+// hold has the tokens of one key that admitted a request and may be given back. A request that was admitted
+// without tokens of the bucket has the zero hold.
 type hold struct {
 	entry  *entry // nil if the key was at rest
 	n      int64
-	pooled int64 // number of the tokens that came from the entry's pool and may return to it
+	pooled int64 // tokens that came from the entry's pool and may return to the pool
 	draw   pool.Draw
 }
 
@@ -137,7 +136,7 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 	if e == nil || n <= 0 {
 		return hold{}, false
 	}
-	draw := e.client.Holder.Pool.Drawn() // read before the take: a later draw would credit more on return
+	draw := e.client.Holder.Pool.Drawn() // before the take, because a later Draw would credit more tokens
 	return hold{e, n, n, draw}, e.take(n)
 }
 
@@ -182,7 +181,7 @@ func (m *member) take(ctx context.Context, r request) (Result, error) {
 	return result, err
 }
 
-// takeHold is take, and also returns the tokens of the request as a hold.
+// takeHold is take, and also returns a hold with the tokens taken.
 func (m *member) takeHold(ctx context.Context, r request) (Result, hold, error) {
 	r.ctx, r.verb = ctx, "take"
 	if ctx.Err() != nil {
@@ -210,8 +209,7 @@ func (m *member) decide(r request) decision {
 	return d
 }
 
-// patience returns how long a request of a method with patience p may wait. With Policy.Shadow a request
-// waits for one call instead of in line, because Shadow admits it then.
+// patience returns p, but with Policy.Shadow OneCall instead of InLine: Shadow then admits the request.
 func (m *member) patience(p protocol.Patience) protocol.Patience {
 	if m.cfg.Policy.Shadow && p == protocol.InLine {
 		return protocol.OneCall
@@ -219,8 +217,8 @@ func (m *member) patience(p protocol.Patience) protocol.Patience {
 	return p
 }
 
-// deny announces the denial d of r, and counts d unless an entry has counted it. With Policy.Shadow, deny may
-// admit r nevertheless.
+// deny announces the denial d of r, counts d unless an entry has counted it, and returns d, which admits r if
+// Policy.Shadow does.
 func (m *member) deny(r request, d decision) decision {
 	o := m.observer
 	r.n = d.obtainable(r.patience, r.n)
@@ -256,8 +254,7 @@ func (m *member) deny(r request, d decision) decision {
 // byLimit reports whether limits or the local share denied the request.
 func (d *decision) byLimit() bool { return d.entry != nil || d.share != nil }
 
-// obtainable returns the most tokens of d's key that a request for n can get: n, but with UpTo at most the
-// burst.
+// obtainable returns n, but with patience UpTo at most the burst of d's key.
 func (d *decision) obtainable(p protocol.Patience, n int64) int64 {
 	switch {
 	case p != protocol.UpTo:
@@ -283,8 +280,8 @@ func (m *member) book(d *decision, n int64) {
 	}
 }
 
-// answer decides r by the state of r's key: for a key in use by its entry, for a key at rest by a draw, the
-// local share or a new entry.
+// answer decides r: for a key in use by its entry, for a key at rest by a draw, the local share or a new
+// entry.
 func (m *member) answer(r request) decision {
 	switch {
 	case !m.open():
@@ -348,8 +345,8 @@ func (m *member) answer(r request) decision {
 // countable bounds n, a number of denied tokens, so that the sums in Stats cannot overflow.
 func countable(n int64) int64 { return min(n, lease.WaitingMax) }
 
-// askCapacity asks the store for the burst in force, at most once per T, and reports whether r fits the burst
-// (docs/protocol.md section 9.12).
+// askCapacity asks the store for the burst in force, at most once per TTL, and reports whether r is within
+// the burst (docs/protocol.md section 9.12).
 func (m *member) askCapacity(e *entry, r request) bool {
 	now := m.cfg.Clock.Now()
 	if !e.claimCapacityAsk(now, r.n) {
@@ -366,7 +363,7 @@ func (m *member) askCapacity(e *entry, r request) bool {
 	return r.n <= e.client.Capacity()
 }
 
-// claimCapacityAsk allows a request for n tokens to ask the store for the burst now, at most once per T.
+// claimCapacityAsk reports whether a request for n tokens is to ask the store for the burst now.
 func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -374,7 +371,7 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	case e.client.Closed():
 		return false
 	case e.client.Failures.Degraded():
-		e.client.Refuse(min(n, e.client.Capacity())) // the reply to a later probe will have the burst
+		e.client.Refuse(min(n, e.client.Capacity())) // the probe of the node will bring the burst
 		return false
 	case e.heardAt != 0 && now < e.heardAt.Add(e.client.TTL()):
 		return false
@@ -383,7 +380,7 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	return true
 }
 
-// capped returns the number of tokens that r asks for: with patience UpTo at most the burst.
+// capped returns r.n, but with patience UpTo at most the burst.
 func (e *entry) capped(r request) int64 {
 	if e == nil || r.patience != protocol.UpTo {
 		return r.n
@@ -391,8 +388,7 @@ func (e *entry) capped(r request) int64 {
 	return min(r.n, e.client.Capacity())
 }
 
-// burnLateLocked counts late burns: with Policy.StrictExpiry a take may find tokens expired after the entry
-// has ended and its account is closed.
+// burnLateLocked counts tokens that a take with Policy.StrictExpiry has burnt after e ended.
 func (e *entry) burnLateLocked() {
 	if e.client.Closed() {
 		if n := e.client.Holder.BurnLate(); n > 0 {
@@ -401,7 +397,7 @@ func (e *entry) burnLateLocked() {
 	}
 }
 
-// decide answers r after the entry's pool lacked the tokens. gone reports that the entry has ended.
+// decide answers r, for which e's pool lacked the tokens. gone reports that e has ended.
 func (e *entry) decide(r request) (d decision, gone bool) {
 	if until := e.client.Denials.DeniesOneUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
 		if now := e.Now(); now < until { // the most common denial takes no lock
@@ -468,12 +464,12 @@ func (e *entry) awaitLocked(r request, now clock.Instant, ask protocol.Ask) prot
 		return d
 	case <-r.ctx.Done():
 		e.mu.Lock()
-		e.client.Cancel(e.Now(), &w.Waiter) // Cancel does nothing if r was answered at the same moment
+		e.client.Cancel(e.Now(), &w.Waiter) // Cancel does nothing if w has its answer already
 		return <-w.answer
 	}
 }
 
-// errorOf returns the error of a request with the answer d, or nil for a denial without an error.
+// errorOf returns the error of r with the answer d, or nil for an admission or a plain denial.
 func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.Duration) error {
 	switch d.Verdict {
 	case protocol.VerdictExceedsBurst:
@@ -489,7 +485,7 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 	return nil
 }
 
-// endedBy returns the error of a method that ctx ended, with the cause of ctx if there is one.
+// endedBy returns the error of the method verb that ctx ended, with the cause of ctx if there is one.
 func endedBy(ctx context.Context, verb string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || cause == err {

@@ -9,30 +9,27 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// A rarely used key stays at rest. Each Allow or Take of a key at rest is a draw: a lease call that leases
-// nothing (docs/protocol.md section 8.17). A draw needs no entry, no place in the scheduler and no timer of
-// its own. If a draw does not admit its request, the key becomes active: a new entry takes over the draw as
-// its own call, and queues the request.
-
-// draw is the call to the store for one request whose key is at rest.
+// draw is the call for one request whose key is at rest: a lease call that leases nothing (docs/protocol.md
+// section 8.17). A draw needs no entry, no place in the scheduler and no timer of its own. If the reply does
+// not admit the request, a new entry takes over the draw as its own call, and queues the request.
 type draw struct {
 	waiter
 	m        *member
 	slot     *slot
 	call     lease.Call
 	state    protocol.Draw
-	target   *storeNode    // presumed node of the key
+	target   *storeNode    // node of the key as last known
 	until    clock.Instant // end of the request's wait
 	proposed proposed
-	entry    *entry // entry that took the draw over; guarded by the idle list's lock
+	entry    *entry // entry that took over the draw; guarded by the idle list's lock
 }
 
-// begin returns a draw for r, whose key has no entry, or the answer of the local share if the key's node is
-// away and the key never had a reply, or neither if an entry must decide. In an outage unknown keys get no
-// entry, because an entry takes kilobytes and a later call, and a client may invent any number of keys. A key
-// all of whose requests are denied (Terms.Denies) does not even get a slot.
+// begin returns a draw for r, whose key has no entry. If the key's node is away and the key never had a
+// reply, begin returns the answer of the local share instead: an entry takes kilobytes and a later call, and
+// a client may invent any number of keys. If Terms.Denies, such a key does not even get a slot. begin returns
+// neither if an entry must decide.
 func (m *member) begin(r *request) (one *draw, share *decision, err error) {
-	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // a draw would save no round trip
+	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // buckets in memory need no draws
 		return nil, nil, nil
 	}
 	if r.handle != nil && r.handle.Load() != nil {
@@ -51,7 +48,7 @@ func (m *member) begin(r *request) (one *draw, share *decision, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r.proposed = own // stored so that an entry does not call LimitsFor again
+	r.proposed = own // an entry then need not call LimitsFor again
 	if away && !ask(n, (*rules).Full) && n.claimProbe(m.cfg.Clock.Now()) {
 		return nil, nil, nil
 	}
@@ -100,7 +97,7 @@ func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decisi
 			d := m.shareDecision(r, 0, now, n, &protocol.Unheard{}, &t)
 			return nil, &d
 		}
-		if s == nil { // the node's weight has just become known
+		if s == nil { // the node's active weight has changed since begin: the key needs a slot
 			return nil, nil
 		}
 		took, u := key.Fallback(now, r.minTokens(), r.n, &t, active)
@@ -108,7 +105,7 @@ func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decisi
 		d := m.shareDecision(r, took, now, n, u, &t)
 		share = &d
 	case protocol.ByDraw:
-		if s == nil || !n.breaker.Admit(now) { // without a slot, the node has just come back
+		if s == nil || !n.breaker.Admit(now) { // the node has come back since begin: the key needs a slot
 			return nil, nil
 		}
 		one = &draw{m: m, slot: s, target: n, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), proposed: own}
@@ -146,7 +143,7 @@ func (d *draw) decide(r *request) decision {
 	return made
 }
 
-// shareDecision counts and returns the local share's answer to r; took is the number of tokens that r got.
+// shareDecision counts and returns the local share's answer to r, which got took tokens.
 func (m *member) shareDecision(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {
@@ -165,9 +162,9 @@ func (m *member) shareDecision(
 }
 
 // await waits for the answer to d. If the request's context ends first, an entry takes over d and gives back
-// its tokens.
+// the tokens of d.
 func (d *draw) await() protocol.Decision {
-	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // else the batch times out first
+	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // otherwise the batch times out earlier
 		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.state.Sent), func() { d.takeOver() }).Stop()
 	}
 	select {
@@ -181,7 +178,7 @@ func (d *draw) await() protocol.Decision {
 	return <-d.answer
 }
 
-// takeOver returns the entry that took over d, and makes one if needed, or nil if d has been answered.
+// takeOver makes an entry take over d, and returns the entry, or nil if d has been answered.
 func (d *draw) takeOver() *entry {
 	idle := &d.m.keys.idle
 	for {
@@ -198,7 +195,7 @@ func (d *draw) takeOver() *entry {
 	}
 }
 
-// accept handles a reply that admits the request of d, and returns false for any other reply.
+// accept handles a reply that admits the request of d. accept returns false for any other reply.
 func (d *draw) accept(n *storeNode, now clock.Instant) bool {
 	s, idle := d.slot, &d.m.keys.idle
 	idle.mu.Lock()
@@ -219,8 +216,7 @@ func (d *draw) accept(n *storeNode, now clock.Instant) bool {
 	return true
 }
 
-// endDraws makes entries take over all draws when the Limiter leaves or closes. The entries answer the
-// requests, and no new draws begin.
+// endDraws makes entries take over all draws when the Limiter leaves or closes.
 func (m *member) endDraws() {
 	idle := &m.keys.idle
 	for {

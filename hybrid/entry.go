@@ -20,18 +20,18 @@ type entry struct {
 	slot *slot
 
 	client   protocol.Client                // the key's state machine; Pool, Low and DeniesOneUntil need no lock
-	heard    atomic.Pointer[protocol.Heard] // state in the last reply; nil before the first reply
+	heard    atomic.Pointer[protocol.Heard] // the last reply; nil before the first
 	node     atomic.Pointer[storeNode]
 	callNode atomic.Pointer[storeNode] // node that admitted the last call
 	woken    atomic.Bool               // whether the entry is on the scheduler's ready list
 
 	mu        sync.Mutex
-	denied    bool          // whether the last request beyond the pool was denied; see Joined.scarcest
+	denied    bool          // whether the last request that the pool did not serve was denied
 	leaving   bool          // whether Shutdown waits for this entry
 	crowded   bool          // whether the burst is too small for Policy.CallsPerSecond
 	byHandle  bool          // whether the limits come from KeyWithLimits, so that Refresh keeps them
 	refreshes int64         // number of Refresh calls when LimitsFor last ran
-	flight    *lease.Call   // call under way; nil once answered or overdue
+	flight    *lease.Call   // call under way; nil once the call was answered or has failed
 	reopener  clock.Timer   // timer that ends a period of denials; nil before its first use
 	heardAt   clock.Instant // time when the store last reported the burst
 	endings   chan struct{} // closed when a call or the entry ends; nil without a waiting Reset
@@ -93,7 +93,7 @@ func (e *entry) take(n int64) bool {
 	return t.OK()
 }
 
-// finishTake finishes a take of one token that pool.Begin did not serve.
+// finishTake finishes a take of one token that Pool.Begin did not complete.
 func (e *entry) finishTake(left, mark int64) bool {
 	p := &e.client.Holder.Pool
 	if mark == pool.MarkStriped {
@@ -116,7 +116,7 @@ func (e *entry) low() {
 	e.Wake(false)
 }
 
-// poll reports whether e has a call due, and the latest time for the next poll.
+// poll reports whether e has a call due, and returns the latest time for the next poll.
 func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
@@ -127,7 +127,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	}
 	e.locateLocked()
 	due := e.client.Tick(now, e.node.Load().rtt())
-	if e.client.Failures.Degraded() { // a waiting Reset ends when the node is away
+	if e.client.Failures.Degraded() { // Reset does not wait while the node is away
 		e.callEndedLocked()
 	}
 	e.lostLocked(LossExpired)
@@ -148,7 +148,8 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	return due.Call, due.At
 }
 
-// restLocked ends an unused entry and keeps its state in the slot, or returns false if state would be lost.
+// restLocked ends an unused entry and keeps its state in the slot. restLocked returns false, and does
+// nothing, if state would be lost.
 func (e *entry) restLocked(now clock.Instant) bool {
 	lifetime := e.client.Lifetime()
 	m, ok := e.client.Rest()
@@ -162,7 +163,7 @@ func (e *entry) restLocked(now clock.Instant) bool {
 	s.key.Rest(m, e.denied)
 	s.key.Node = e.node.Load().number
 	s.entry.Store(nil)
-	if s.next == nil { // pop has just unlinked s, and drop will keep s
+	if s.next == nil { // a pop on another goroutine has unlinked s; drop then keeps s
 		idle.linkLocked(s, now, lifetime)
 	}
 	return true
@@ -190,7 +191,7 @@ func (e *entry) leave() {
 	})
 }
 
-// endLocked ends e, once. A Key that points to an ended entry finds the key's new entry at its next request.
+// endLocked ends e. A handle that points to e finds the key's new entry at its next request.
 func (e *entry) endLocked() {
 	e.client.Close()
 	e.callEndedLocked()
@@ -223,7 +224,7 @@ func (e *entry) lostLocked(reason LossReason) {
 	e.burntAnnounced = burnt
 }
 
-// outlook returns the outlook of a request for n tokens. After the first reply outlook takes no lock.
+// outlook returns the values of a Result for n tokens. After the first reply outlook takes no lock.
 func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
 	held := e.client.Holder.Pool.Held()
 	if h := e.heard.Load(); h != nil {
@@ -242,7 +243,7 @@ func (e *entry) limits() []Limit {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h := e.client.Heard(); h.Replied() { // a draw had a reply before the key had an entry
+	if h := e.client.Heard(); h.Replied() { // a draw of the key had a reply before e began
 		return e.client.Limits()
 	}
 	return nil
@@ -272,20 +273,19 @@ func (e *entry) Waiting(most int) (all []context.Context) {
 	return all
 }
 
-// The methods below implement protocol.Host. Callers of protocol.Host's methods hold the entry's lock.
+// The methods below implement protocol.Host, whose callers hold the entry's lock.
 
 // Now implements protocol.Host.
 func (e *entry) Now() clock.Instant { return e.m.cfg.Clock.Now() }
 
-// Wake implements protocol.Host: it makes the scheduler poll e soon, and needs no lock.
+// Wake implements protocol.Host: Wake makes the scheduler poll e soon, and needs no lock.
 func (e *entry) Wake(urgent bool) {
 	if !e.woken.Swap(true) || urgent {
 		e.m.scheduler.add(e, urgent)
 	}
 }
 
-// DeniesOne implements protocol.Host. DeniesOne sets a timer of the entry, because the scheduler may be busy
-// at the time until, and Allow does not read the clock.
+// DeniesOne implements protocol.Host. A timer ends the denials in time even if the scheduler is busy.
 func (e *entry) DeniesOne(until clock.Instant) {
 	switch {
 	case until == 0:
@@ -332,7 +332,7 @@ func (e *entry) book(n int64, source Source) {
 	if source == SourceFallback {
 		e.node.Load().fallbacks.count(n, 0)
 	}
-	if e.client.Closed() { // the Limiter's counts already include the ended entry
+	if e.client.Closed() { // the Limiter's counts already include e
 		e.m.observer.countDenied(e.client.Limits()[0], n)
 		return
 	}
@@ -345,7 +345,7 @@ func (e *entry) Breaker() *protocol.Breaker { return e.node.Load().breaker }
 // NewID implements protocol.Host.
 func (e *entry) NewID() string {
 	id := e.m.instance + "." + randomText()
-	e.m.id.Store(&id) // new entries need the new id too, because a clone uses the old id
+	e.m.id.Store(&id) // new entries use the new id too, because a clone uses the old id
 	return id
 }
 
@@ -357,7 +357,8 @@ func (e *entry) bucketChanged(limits []Limit) {
 	})
 }
 
-// refund adds n tokens of draw d, nil if unknown, to e's next call, or returns false if e has ended.
+// refund adds a refund of n tokens to e's next call, or returns false if e has ended. d is the tokens' draw,
+// or nil if unknown.
 func (e *entry) refund(n int64, d *pool.Draw) bool {
 	return e.whileOpen(func() {
 		e.client.Holder.Refund(min(n, e.client.Capacity()), d)
@@ -365,7 +366,7 @@ func (e *entry) refund(n int64, d *pool.Draw) bool {
 	})
 }
 
-// charge charges up to n tokens and returns the charged number. ok is false if e has ended.
+// charge charges up to n tokens and returns their number. ok is false if e has ended.
 func (e *entry) charge(n int64) (charged int64, ok bool) {
 	ok = e.whileOpen(func() {
 		charged = e.client.Charge(e.Now(), n)
@@ -374,8 +375,8 @@ func (e *entry) charge(n int64) (charged int64, ok bool) {
 	return charged, ok
 }
 
-// beginReset gives back e's holding with a new call. beginReset returns when that call has ended, the node is
-// away or ctx ends. No call of e asks for tokens until endReset.
+// beginReset gives back e's holding with a new call, and returns when the call has ended, the node is away or
+// ctx ends. No call of e asks for tokens until endReset.
 func (e *entry) beginReset(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -408,9 +409,9 @@ func (e *entry) endReset() {
 	e.Wake(e.client.Line.HasWaiters())
 }
 
-// deniesFor returns how long e's key will probably deny a request for n tokens: 0 if the key will probably
-// admit the request, or if nothing is known. sure means that the key denies without a call. If other
-// processes draw from the bucket too, the last denial predicts better than the last reply.
+// deniesFor estimates how long e's key denies a request for n tokens: 0 if the key will probably admit the
+// request, or if nothing is known. sure means that the key denies without a call. If other processes draw
+// from the bucket too, the last denial predicts better than the last reply.
 func (e *entry) deniesFor(n int64) (in time.Duration, sure bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -421,13 +422,13 @@ func (e *entry) deniesFor(n int64) (in time.Duration, sure bool) {
 		return in, true
 	case n > e.client.Holder.Pool.Held() && e.client.Failures.Degraded() && e.m.cfg.Policy.Fallback == FallbackDeny:
 		return in, true
-	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or the bucket should have tokens now
+	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or the bucket should have tokens
 		return 0, false
 	}
 	return in, in > 1 && e.client.State(now) == protocol.StateDenied
 }
 
-// deniesNow reports whether e is certain to deny any request that does not wait in line.
+// deniesNow reports whether e denies every request that does not wait in line.
 func (e *entry) deniesNow() bool {
 	return e != nil && e.client.Holder.Pool.Denies() && e.Now() < e.client.Denials.DeniesOneUntil()
 }
@@ -439,7 +440,7 @@ func (e *entry) callEndedLocked() {
 	}
 }
 
-// build returns e's call, which node n has admitted, or nil if e has ended or has a call under way.
+// build returns e's call to node n, or nil if e has ended or has a call under way.
 func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -448,13 +449,13 @@ func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 	}
 	e.callNode.Store(n)
 	r := e.client.Build(now, e.m.nextSeq(), n.rtt())
-	// The Call is new, because the store may still write to the Call of an overdue call.
+	// The Call is a new value, because the store may still write to that of an overdue call.
 	e.flight = &lease.Call{Key: e.m.storedKey(e.slot.name), Request: *r, Node: int(n.number), Owner: e}
 	return e.flight
 }
 
-// admit reports whether e's node n takes a call now, and otherwise when to ask again. An entry that leaves
-// fails at once if its node is away, so that Shutdown does not wait for the node.
+// admit reports whether e's node n takes a call now, and otherwise returns when to ask again. If n is away,
+// an entry that leaves fails at once, so that Shutdown does not wait for n.
 func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Instant) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
@@ -471,7 +472,7 @@ func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Ins
 	return false, e.client.Failures.Turn(now)
 }
 
-// turn returns when e may ask again for a call while its node takes no call.
+// turn returns when e may ask its node again to take a call.
 func (e *entry) turn(now clock.Instant) clock.Instant {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -485,8 +486,7 @@ func (e *entry) locateLocked() {
 	}
 }
 
-// receive implements caller. A late reply to an overdue call still counts if no later call was made; a late
-// error does not count.
+// receive implements caller. A reply to an overdue call counts if no later call was made; an error does not.
 func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	defer e.m.observer.queue.run()
 	e.whileOpen(func() {
@@ -525,7 +525,7 @@ func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
 	})
 }
 
-// acceptLocked handles the first reply to the open call, and reports whether c is the open call.
+// acceptLocked handles c's reply, and reports whether c is the open call and this its first reply.
 func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.lostLocked(LossExpired)
 	o, key := e.m.observer, e.slot.name
@@ -576,7 +576,8 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 	}
 }
 
-// proposeAgain proposes c, which LimitsFor returned after the given number of Refresh calls.
+// proposeAgain proposes c, unless a later Refresh has proposed already. refreshes is the number of Refresh
+// calls before LimitsFor returned c.
 func (e *entry) proposeAgain(c *lease.Config, refreshes int64) {
 	if !e.byHandle && refreshes >= e.refreshes {
 		e.refreshes = refreshes
