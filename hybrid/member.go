@@ -37,16 +37,16 @@ type group struct {
 
 	first   *member                  // class 0
 	classes []atomic.Pointer[member] // members of classes 1 and up; nil before their first use
-	making  sync.Mutex               // held while the member of a class is created
+	making  sync.Mutex               // held while a member is created
 
 	state   atomic.Int32       // stateOpen, stateLeaving or stateClosed; never decreases
 	ctx     context.Context    // canceled by Close
 	cancel  context.CancelFunc // cancels ctx
-	leaving sync.WaitGroup     // entries that Shutdown waits for, and 1 until Shutdown has counted them
-	lost    atomic.Int64       // number of entries whose last call in Shutdown failed
+	leaving sync.WaitGroup     // counts entries that Shutdown waits for, plus 1 until all are counted
+	lost    atomic.Int64       // number of entries whose last call failed during Shutdown
 }
 
-// stateOpen, stateLeaving and stateClosed are the states of a Limiter, in their order.
+// stateOpen, stateLeaving and stateClosed are the states of a Limiter, in order.
 const (
 	stateOpen int32 = iota
 	stateLeaving
@@ -73,8 +73,8 @@ func newGroup(store lease.Store, cfg Config) *group {
 
 func (g *group) open() bool { return g.state.Load() == stateOpen }
 
-// class returns the member of class p of Config.Priorities, and creates it on first use. After Shutdown or
-// Close class returns class 0 for a class that was never used.
+// class returns the member of class p, and creates the member on first use. After Shutdown or Close, class
+// creates none and returns the member of class 0.
 func (g *group) class(p int) *member {
 	if p = min(p, len(g.classes)); p <= 0 {
 		return g.first
@@ -116,14 +116,13 @@ func (g *group) allNodes() (all []*nodes) {
 	return all
 }
 
-// member is one process as the store sees it: a holder that numbers its calls. A Limiter has one member for
-// each used class. Each member has a table of keys and a scheduler.
+// member is one process as the store sees it. A Limiter has one member for each used class.
 type member struct {
 	*group
 	cfg Config // configuration with the headroom of the class
 
 	instance string                 // Config.InstanceID and random bits
-	id       atomic.Pointer[string] // holder name of new entries: instance, or a new name once a clone called
+	id       atomic.Pointer[string] // holder name of new entries; see entry.NewID
 	seq      atomic.Int64
 	keys     table
 	nodes    nodes
@@ -131,7 +130,6 @@ type member struct {
 	scheduler scheduler
 }
 
-// newMember returns a member with this headroom. All members of a Limiter share the health of nodes.
 func (g *group) newMember(headroom float64) *member {
 	m := &member{group: g, cfg: g.cfg, instance: randomText()}
 	m.cfg.Policy.Headroom = headroom
@@ -173,7 +171,6 @@ func (g *group) refreshKey(ctx context.Context, key string) (failed error) {
 	return failed
 }
 
-// refreshAll refreshes all keys in use, and calls note with the result of each key.
 func (m *member) refreshAll(ctx context.Context, note func(error)) {
 	for _, d := range m.proposeAnew() {
 		d.takeOver() // an entry that took over the draw later would keep the old limits
@@ -192,11 +189,11 @@ func randomText() string {
 	return hex.EncodeToString(b[:])
 }
 
-// seqStepMax bounds the step between the numbers of two calls: 2^52 numbers last for 8 * 10^12 calls.
+// seqStepMax bounds the step between the numbers of two calls: 2^52 numbers suffice for 8 * 10^12 calls.
 const seqStepMax = 1 << 10
 
-// nextSeq returns the number of the next call. The steps between numbers are random bits from the kernel, so
-// two clones of a process soon have different numbers (docs/protocol.md section 5.12).
+// nextSeq returns the number of the next call. The steps are random, so two clones of a process soon have
+// different numbers (docs/protocol.md section 5.12).
 func (m *member) nextSeq() int64 {
 	var b [2]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -206,9 +203,9 @@ func (m *member) nextSeq() int64 {
 // nameMark begins the stored keys of a Limiter with a name; nameEnd follows the Limiter's name.
 const nameMark, nameEnd = "@", ":"
 
-// storedKey returns the store's key of the bucket for name, a key in the table.
-// Different pairs of Limiter and key always have different stored keys. A Limiter without a name stores a key
-// unchanged, unless the key begins with nameMark.
+// storedKey returns the store's key of the bucket for name, a key in the table. Different Limiters and keys
+// have different stored keys. A Limiter without a name stores a key unchanged, unless the key begins with
+// nameMark.
 func (g *group) storedKey(name string) string {
 	limiter := g.cfg.Name
 	if limiter == "" && !strings.HasPrefix(name, nameMark) {
@@ -216,13 +213,13 @@ func (g *group) storedKey(name string) string {
 	}
 	prefix := nameMark + limiter + nameEnd
 	if len(prefix)+len(name) > lease.KeyMax {
-		name = keyhash.Of(name) // hash only the name, as the store would hash the prefix too
+		name = keyhash.Of(name) // hash here, because the store would hash the prefix too
 	}
 	return prefix + name
 }
 
-// knownEntry returns the entry of a key in the table, and activates a key at rest. knownEntry returns nil for
-// a key outside the table and for invalid limits.
+// knownEntry returns the entry of a key in the table, and activates the key if it is at rest. knownEntry
+// returns nil for a key outside the table and for invalid limits.
 func (m *member) knownEntry(name string, own *proposal) *entry {
 	s := m.keys.find(name)
 	if s == nil {
@@ -233,7 +230,7 @@ func (m *member) knownEntry(name string, own *proposal) *entry {
 	return e
 }
 
-// activate returns the entry of r's key. If needed, it adds the key to the table and makes the key active.
+// activate returns the entry of r's key, and makes a slot and an entry if there is none.
 func (m *member) activate(r *request) (*entry, error) {
 	if err := m.proposer.checkHandle(r.name, r.own); err != nil {
 		return nil, err
@@ -292,14 +289,13 @@ func (m *member) addSlot(p *spot) error {
 	}
 	if m.keys.size.Load() >= int64(m.cfg.KeysMax) && !m.makeRoom() {
 		full := fmt.Errorf("%w: all %d keys are in use", ErrTableFull, m.cfg.KeysMax)
-		return &timedError{full, m.proposer.defaults.TTL} // after a TTL an unused key can leave the table
+		return &timedError{full, m.proposer.defaults.TTL} // by then an unused key can leave the table
 	}
 	p.slot = m.keys.add(*p, nodeUnknown)
 	return nil
 }
 
-// newEntry returns a new entry of s that proposes own, or the entry that s already has. newEntry returns nil
-// if s has left the table.
+// newEntry returns the entry of s, or a new one that proposes own, or nil if s has left the table.
 func (m *member) newEntry(s *slot, own proposed) *entry {
 	e := &entry{m: m, slot: s, index: -1, byHandle: own.byHandle, refreshes: own.refreshes}
 	e.client.Start(m.cfg.Clock.Now(), e, protocol.ClientConfig{
@@ -316,7 +312,7 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 	case have == nil:
 		m.keys.remove(s)
 	case have == e && state != stateOpen && (took == nil || state == stateClosed):
-		e.close() // Close or Shutdown may have missed the entry; Shutdown misses no entry with a draw
+		e.close() // Close or Shutdown may have missed e, but Shutdown misses no entry with a draw
 	case have == e:
 		if took != nil {
 			e.timeOut(&took.Waiter, took.until.Sub(e.Now())) // the draw's request may wait for later calls
@@ -326,9 +322,8 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 	return have
 }
 
-// activate makes e the entry of its slot, gives e the memory of the key, and returns e and the draw that e
-// has taken over, if any. If the slot already has an entry, activate returns that entry; if the slot has left
-// the table, it returns nil.
+// activate makes e the entry of its slot, and returns e and the draw that e has taken over, if any. activate
+// returns the entry that the slot already has instead, or nil if the slot has left the table.
 func (e *entry) activate() (have *entry, took *draw) {
 	s, idle := e.slot, &e.m.keys.idle
 	idle.mu.Lock()
@@ -350,7 +345,7 @@ func (e *entry) activate() (have *entry, took *draw) {
 	return e, took
 }
 
-// proposed is the proposal for a key that becomes active, and the source of the proposal.
+// proposed is the proposal for a key that becomes active, with its source.
 type proposed struct {
 	config    *lease.Config // nil if unknown
 	byHandle  bool          // whether KeyWithLimits gave the proposal
@@ -358,7 +353,7 @@ type proposed struct {
 	refreshes int64         // number of Refresh calls before LimitsFor ran
 }
 
-// proposalFor returns the proposal for r's key: of KeyWithLimits, of the key's slot, or else of the proposer.
+// proposalFor returns the proposal of KeyWithLimits for r's key, or of the slot, or else of the proposer.
 func (m *member) proposalFor(r *request) (p proposed, err error) {
 	p.refreshes = m.refreshCount()
 	if own := r.own; own != nil {
@@ -385,10 +380,10 @@ func (m *member) proposalFor(r *request) (p proposed, err error) {
 
 func (g *group) refreshCount() int64 { return g.proposer.refreshes.Load() }
 
-// outdated reports whether a Refresh has run since p was made, so that LimitsFor may return other limits.
+// outdated reports whether a Refresh has run since p was made.
 func (m *member) outdated(p *proposed) bool { return m.refreshCount() != p.refreshes }
 
-// proposeAnew makes each key at rest call LimitsFor at its next use, and returns the keys' draws under way.
+// proposeAnew makes the next use of each key at rest call LimitsFor, and returns the keys' draws under way.
 func (m *member) proposeAnew() (drawing []*draw) {
 	m.keys.atRest(func(s *slot) {
 		if s.key.Own() == nil || s.key.Given || s.key.Owes() || keyhash.Is(s.name) {
@@ -403,7 +398,7 @@ func (m *member) proposeAnew() (drawing []*draw) {
 }
 
 // refresh calls LimitsFor for key, if the key is in use, and proposes the result. If two Refresh calls race,
-// the later call wins, because it called LimitsFor after both changes.
+// the later call wins: it called LimitsFor after both changes.
 func (m *member) refresh(ctx context.Context, key string) error {
 	s := m.keys.find(key)
 	if s == nil {
@@ -431,7 +426,7 @@ func (m *member) refresh(ctx context.Context, key string) error {
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	if m.refreshCount() != asked && s.key.UnderWay() == nil {
-		own = nil // another Refresh ran meanwhile, so the key's next use calls LimitsFor again
+		own = nil // another Refresh has run: the key's next use calls LimitsFor again
 	}
 	if s.key.Own() != nil && !s.key.Given {
 		s.key.Propose(own)
@@ -439,7 +434,6 @@ func (m *member) refresh(ctx context.Context, key string) error {
 	return nil
 }
 
-// cachedLimits returns the limits of key in the last reply, or nil if key is out of use.
 func (m *member) cachedLimits(key string) []Limit {
 	s := m.keys.find(key)
 	if s == nil {
@@ -449,14 +443,14 @@ func (m *member) cachedLimits(key string) []Limit {
 	if m.keys.idle.withKey(s, func(k *protocol.Key) { limits = k.Limits(now) }); limits != nil {
 		return limits
 	}
-	if e := s.entry.Load(); e != nil { // after the idle list, because the key may just have become active
+	if e := s.entry.Load(); e != nil { // look here last, because the key may just have become active
 		return e.limits()
 	}
 	return nil
 }
 
-// nodeOf returns the node of the key called name, whose last node is number. If the last node is unknown or
-// away, nodeOf asks the store.
+// nodeOf returns the node of a key. number is the key's last node; if it is unknown or away, nodeOf asks the
+// store.
 func (m *member) nodeOf(name string, number int) *storeNode {
 	n := m.nodes.node(number)
 	if router, ok := m.store.(lease.Router); ok && (number == nodeUnknown || n.breaker.Away()) {
@@ -476,7 +470,7 @@ func (m *member) makeRoom() bool {
 	}
 }
 
-// leavesMax bounds the keys that leave the table in one scheduler round, which must also send calls.
+// leavesMax bounds the keys that leave the table in one scheduler round, so that calls need not wait.
 const leavesMax = 1000
 
 // sweep removes idle keys whose leaveAt has passed, and returns the time of the next sweep.
@@ -491,8 +485,7 @@ func (m *member) sweep(now clock.Instant) clock.Instant {
 	return now
 }
 
-// drop takes s, which pop returned with e, out of the table. drop returns false if s stays because its key is
-// in use or has gone to rest.
+// drop takes s, which idleList.pop returned with e, out of the table, or returns false if the key is in use.
 func (m *member) drop(s *slot, e *entry) bool {
 	if e != nil {
 		e.mu.Lock()
@@ -518,7 +511,7 @@ func (m *member) addTo(st *Stats) {
 	m.keys.atRest(func(s *slot) { m.addAtRest(st, s) })
 }
 
-// addAtRest counts a key at rest in st if Key.InUse names limits. The caller holds the idle list's lock.
+// addAtRest counts in st a key at rest that was used in the last TTL. The idle list is locked.
 func (m *member) addAtRest(st *Stats, s *slot) {
 	limits := s.key.InUse(m.cfg.Clock.Now())
 	if limits == nil || m.state.Load() == stateClosed {
@@ -556,7 +549,7 @@ func (g *group) configure(
 	}
 	if op == lease.OpSet || op >= lease.OpReplace {
 		c = g.cfg.Policy.ConfigFor(slices.Clone(limits), g.cfg.Version, g.cfg.CallTimeout)
-		// Never propose a shorter TTL than a member has: a TTL that shrinks and grows again burns leases.
+		// Propose no shorter TTL than a member has: a TTL that shrinks and grows again burns leases.
 		if own, err := g.proposer.configFor(ctx, key, nil); err == nil {
 			c.TTL = max(c.TTL, own.TTL)
 		}
@@ -597,8 +590,7 @@ func (g *group) configure(
 	return lease.State{}, err
 }
 
-// follow makes the entries of key use st, the result of this process's own operation. Tokens that an entry
-// still holds were leased before the operation and are burnt, because no call could give them back.
+// follow makes the entries of key use st, the result of an operation, and burns tokens that they still hold.
 func (g *group) follow(key string, st lease.State) {
 	if !st.Changed {
 		return
@@ -610,7 +602,7 @@ func (g *group) follow(key string, st lease.State) {
 	}
 }
 
-// inspect returns the state of key's bucket, or of a new bucket if key has none, and this process's tokens.
+// inspect returns the state of key's bucket, or of a new bucket if key has none, and the tokens that m holds.
 func (m *member) inspect(
 	ctx context.Context, operation, key string, own *proposal,
 ) (st lease.State, held int64, err error) {
@@ -652,7 +644,7 @@ func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, e
 	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st.Status, 1, held, headroom, ok)), nil
 }
 
-// giveBack gives back this process's tokens of key, and leases no tokens of key until end is called.
+// giveBack gives back the Limiter's tokens of key, and keeps entries of key from leasing until end is called.
 func (g *group) giveBack(ctx context.Context, key string) (end func()) {
 	var all []*entry
 	var wg sync.WaitGroup

@@ -20,19 +20,19 @@ import (
 type storeNode struct {
 	*health
 	of     *nodes
-	number int32 // number of the node in the store
+	number int32 // the node's number in the store
 
 	mu          sync.Mutex
 	rules       rules
 	lookTimer   clock.Timer   // timer that calls look; nil before the first batch
-	lookAt      clock.Instant // time when lookTimer fires; Never if it is stopped
+	lookAt      clock.Instant // time when lookTimer fires; Never if lookTimer is stopped
 	departTimer clock.Timer   // timer that calls depart; nil before its first use
 	departArmed bool          // whether departTimer runs
 
-	sendRound uint64 // last round of the scheduler with a batch to the node
+	sendRound uint64 // number of the scheduler's last round with a batch to the node
 }
 
-// isKnown reports whether n is a node of the store, and not the node of keys whose node is unknown.
+// isKnown reports whether n is a node of the store; keys with an unknown node share a storeNode too.
 func (n *storeNode) isKnown() bool { return n.number != nodeUnknown }
 
 type rules = node.Node[waitingDraw]
@@ -53,13 +53,12 @@ type batch struct {
 	unanswered atomic.Int64  // number of calls without an answer
 }
 
-// health records whether a node answers. All members of a Limiter share the health of a node: each member
-// knows of failures that other members have seen.
+// health records whether a node answers. All members of a Limiter share the health of a node.
 type health struct {
 	*outage.Node
 	target     time.Duration // lease.Config.Target of most keys
 	breaker    *protocol.Breaker
-	probeAsked atomic.Int64 // last time when a request for a key at rest claimed a probe
+	probeAsked atomic.Int64 // time of the last claimProbe that returned true
 
 	fallbacks
 }
@@ -71,16 +70,16 @@ func (h *health) answered(now, sent clock.Instant) {
 	h.Node.Answered(now, sent)
 }
 
-// claimProbe reports whether a request may make the due probe of a node that is away. If the scheduler has
-// not sent the probe a Target later, another request may claim it.
+// claimProbe reports whether a request for a key at rest may make the due probe of a node that is away. A
+// Target later another request may claim a probe that was not sent.
 func (h *health) claimProbe(now clock.Instant) bool {
 	last := h.probeAsked.Load()
 	return !h.breaker.Holds(now) && now.Sub(clock.Instant(last)) >= h.target &&
 		h.probeAsked.CompareAndSwap(last, int64(now))
 }
 
-// failed records the failure of a call sent at time sent. If the failure begins an outage, all calls under
-// way to the node fail too, also those of other members.
+// failed records the failure of a call sent at time sent. If an outage begins, all calls under way to the
+// node fail, also those of other members.
 func (n *storeNode) failed(now, sent clock.Instant, err error) {
 	opened := n.breaker.Failed(now, sent)
 	if n.breaker.Away() {
@@ -103,27 +102,23 @@ func (n *storeNode) failed(now, sent clock.Instant, err error) {
 	}
 }
 
-// ask returns the answer of n's rules to f.
 func ask[T any](n *storeNode, f func(*rules) T) T {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return f(&n.rules)
 }
 
-// rtt returns the 99th percentile of the round trips to n, or 0 before the first reply.
 func (n *storeNode) rtt() time.Duration { return ask(n, (*rules).RTT) }
 
-// shortest returns the shortest round trip; see node.Node.
 func (n *storeNode) shortest() time.Duration { return ask(n, (*rules).Shortest) }
 
-// gate reports whether a call to n may be sent now, and the next time when any call may be sent.
+// gate reports whether a call to n may be sent now, and returns the next time when any call may be sent.
 func (n *storeNode) gate(now clock.Instant, urgent bool) (ok bool, next clock.Instant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.rules.Gate(now, urgent), n.rules.Next()
 }
 
-// hold records that an urgent call is held back until node n has room for the call.
 func (n *storeNode) hold() {
 	if ask(n, (*rules).Hold) {
 		n.of.hurry()
@@ -136,7 +131,6 @@ func (n *storeNode) do(f func(*rules)) {
 	f(&n.rules)
 }
 
-// sent records that b is sent now, and sets the timer that finds late batches to n.
 func (n *storeNode) sent(b *batch) {
 	now := n.of.cfg.Clock.Now()
 	n.mu.Lock()
@@ -166,7 +160,7 @@ func (n *storeNode) batches() (all []*batch) {
 	return all
 }
 
-// lookLocked sets the timer for look, unless the timer fires earlier anyway.
+// lookLocked sets the timer for look, unless the timer fires early enough.
 func (n *storeNode) lookLocked(now clock.Instant) {
 	at := n.rules.LookAt()
 	switch {
@@ -202,13 +196,13 @@ func (n *storeNode) again(b *batch, now, at clock.Instant) {
 	n.lookLocked(now)
 }
 
-// join sends c, the call of a draw that began at since, with the node's next batch of draws.
+// join sends c, the call of a draw that began at since, with n's next batch of draws.
 func (n *storeNode) join(c *lease.Call, since clock.Instant) {
 	n.do(func(r *rules) { r.Join(waitingDraw{c, since}, since) })
 	n.depart()
 }
 
-// depart sends the draws that may be sent now, and fails draws that cannot be sent in time.
+// depart sends the draws that may be sent now, and fails the draws that cannot be sent in time.
 func (n *storeNode) depart() {
 	now := n.of.cfg.Clock.Now()
 	n.mu.Lock()
@@ -252,12 +246,11 @@ func (n *storeNode) newBatch() *batch {
 type caller interface {
 	// receive handles the call c that n has answered, and returns the granted tokens.
 	receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64)
-	// overdue has an entry take over a draw whose call c is overdue, and returns whether c is still under way.
+	// overdue reports whether c, which is overdue, is still under way. An entry takes over an overdue draw.
 	overdue(c *lease.Call) (underWay bool)
-	// abandon ends the wait for c, unless c has been answered.
+	// abandon fails c with err, unless c has been answered.
 	abandon(c *lease.Call, now clock.Instant, err error)
-	// calledNode returns the node that admitted the last call. The breaker of that node records the outcome
-	// of the call, even if the key has moved to another node.
+	// calledNode returns the node that admitted the last call, even if the key has moved to another node.
 	calledNode() *storeNode
 	name() string
 }
@@ -274,34 +267,34 @@ func (b *batch) send() {
 	n.of.observer.calls.Add(int64(len(b.calls)))
 	n.sent(b)
 	sent := b.Sent()
-	if n.breaker.Away() && !b.isProbe { // an outage began while the batch was built
+	if n.breaker.Away() && !b.isProbe { // an outage has begun since the batch was built
 		b.abandon(n.health, sent, n.lastError())
 	}
 	go func() {
 		defer n.landed(b)
 		n.of.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
-			n.landed(b) // before any answer, so that a request right after an answer is not held back
+			n.landed(b) // before any answer, so that a call right after an answer is not held back
 			n.of.answered(group, sent)
 			if b.unanswered.Add(-int64(len(group))) > 0 {
 				return
 			}
-			// The last group ends the batch; Exchange may return later.
+			// The last answer ends the batch; Exchange may return later.
 			cancel()
 			n.do(func(r *rules) { r.Over(&b.Batch) })
 		})
 	}()
 }
 
-// answered handles a group of calls of one batch that one node has answered, or that failed at that node.
+// answered handles calls of one batch that one node has answered, or that have failed.
 func (n *nodes) answered(group []*lease.Call, sent clock.Instant) {
 	now := n.cfg.Clock.Now()
 	n.observer.roundTrips.Add(1)
-	var answeredNode, failedNode *storeNode // nodes that were notified last
+	var answeredNode, failedNode *storeNode // nodes whose last answer or failure is recorded
 	for _, c := range group {
 		to, called := n.node(c.Node), c.Owner.(caller).calledNode()
 		if protocol.NodeFailed(c.Err) {
 			if !called.isKnown() && called.breaker.Away() {
-				called.failed(now, sent, c.Err) // the failed call may have been the probe of the unknown node
+				called.failed(now, sent, c.Err) // c may have been the probe of the unknown node
 			}
 			continue
 		}
@@ -334,7 +327,7 @@ func (n *nodes) answered(group []*lease.Call, sent clock.Instant) {
 	}
 }
 
-// abandon ends the wait for the calls of b to the node with the health h.
+// abandon fails the calls of b to the node with the health h.
 func (b *batch) abandon(h *health, now clock.Instant, err error) {
 	for _, c := range b.calls {
 		if owner := c.Owner.(caller); owner.calledNode().health == h {
@@ -343,7 +336,7 @@ func (b *batch) abandon(h *health, now clock.Instant, err error) {
 	}
 }
 
-// overdue makes entries take over b's draws, and ends the wait for b's calls that had no answer in time.
+// overdue makes entries take over b's draws, and fails the calls that had no answer in time.
 func (b *batch) overdue(now clock.Instant) {
 	var late []*lease.Call
 	again := protocol.Never
@@ -358,7 +351,7 @@ func (b *batch) overdue(now clock.Instant) {
 		}
 	}
 	b.to.again(b, now, again)
-	for _, c := range late { // first, because abandon looks whether the call's node is away
+	for _, c := range late { // before abandon, which looks whether the node is away
 		c.Owner.(caller).calledNode().failed(now, b.Sent(), overdueAs(c))
 	}
 	for _, c := range late {
@@ -374,7 +367,7 @@ func overdueAs(c *lease.Call) error {
 	return errOverdue
 }
 
-// nodes has the nodes of the store as one member calls them. A slow node delays only its own keys.
+// nodes has the nodes of the store as one member sees them.
 type nodes struct {
 	cfg         *Config
 	ctx         context.Context // canceled by Close
@@ -383,7 +376,7 @@ type nodes struct {
 	outages     *outage.Nodes
 	watcher     *outage.Watcher
 	target, ttl time.Duration   // lease.Config.Target and TTL of most keys
-	first       *nodes          // nodes of class 0, whose health other classes share; nil in class 0
+	first       *nodes          // nodes of class 0, which have the health of all classes; nil in class 0
 	members     func() []*nodes // nodes of all members
 	hurry       func()          // sends calls that were held back
 
@@ -421,7 +414,6 @@ func (n *nodes) worst() (rtt time.Duration) {
 	return rtt
 }
 
-// stats returns the state of every node that any Limiter of the process has called.
 func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
 	for _, number := range n.outages.Numbers() {
 		n.node(number)
@@ -436,7 +428,7 @@ func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
 		}
 	}
 	if len(all) > 1 && all[0] == (NodeStats{Node: unknownNode}) {
-		return all[1:] // only calls before the first reply went to the unknown node
+		return all[1:] // omit the unknown node, which has nothing to report
 	}
 	return all
 }

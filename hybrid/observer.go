@@ -21,8 +21,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Stats counts the work of a Limiter so far, in tokens unless a field says otherwise. Stats adds up all
-// classes of Config.Priorities. See Conserved.
+// Stats counts the work of a Limiter so far, over all classes of Config.Priorities. See Conserved.
 type Stats struct {
 	Name             string        // Config.Name
 	Keys             int           // keys in the table now; a key counts once for each class that uses it
@@ -49,20 +48,18 @@ type Stats struct {
 	Errors           int64         // failed lease calls
 	Conflicts        int64         // times that a bucket had other limits under the same Version
 	Invalid          int64         // requests with invalid arguments, or after Close
-	// Misconfigured counts requests without valid limits from LimitsFor or KeyWithLimits. A request without
-	// valid limits gets an error, or Policy.Shadow admits it.
+	// Misconfigured counts requests without valid limits from LimitsFor or KeyWithLimits.
 	Misconfigured int64
-	// Limits has the counts of each limit, beginning with Config.Limits. The order of Limits never changes.
-	// The zero Limit at the end counts all limits after the first 64.
+	// Limits has the counts of each limit, in a fixed order, beginning with Config.Limits. An element with
+	// the zero Limit counts all limits after the first 64.
 	Limits []LimitStats
-	// Nodes has an element for each node of the store that any Limiter of this process has called. The node
+	// Nodes has an element for each node of the store that a Limiter of this process has called. The node
 	// "unknown" counts calls for keys whose node is not known yet, and all calls of a Store without nodes.
 	Nodes []NodeStats
 }
 
 // NodeStats reports whether one node of the store answers. A node is away from the first failed call to the
-// next answer, of any Limiter on the Store. Only requests and due reports of the node's keys cause calls to
-// it.
+// next answered call, of any Limiter on the Store.
 type NodeStats struct {
 	Node           string        // address, if the Store knows it
 	Away           time.Duration // length of the outage so far; 0 while the node answers
@@ -71,18 +68,17 @@ type NodeStats struct {
 	FallbackDenied int64         // tokens in Stats.FallbackDenied of keys on this node
 }
 
-// fallbacks has the tokens of one node that Policy.Fallback or ColdStart decided.
+// fallbacks counts the tokens that Policy.Fallback or ColdStart decided for keys of one node.
 type fallbacks struct{ admitted, denied atomic.Int64 }
 
-// count counts a decision without the store, which admitted some or none of n requested tokens.
+// count counts a decision about n requested tokens.
 func (f *fallbacks) count(n, admitted int64) {
 	f.admitted.Add(admitted)
 	f.denied.Add(n - admitted)
 }
 
 // Conserved reports whether every token that the store granted is counted once: Leased = Admitted - Fallback
-// + Returned + Burnt + Held. A returning token counts as Held until the store has answered the call that
-// returns it. A refunded token stays in Admitted. Conserved is always true; false means a bug in this
+// + Returned + Burnt + Held. A refunded token stays in Admitted. A false Conserved means a bug in this
 // package.
 func (s Stats) Conserved() bool {
 	return s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held &&
@@ -93,8 +89,8 @@ func (s Stats) Conserved() bool {
 const limitsCounted = 64
 
 // LimitStats has the counts of one limit over all its keys. Denied and Shadowed count tokens of requests for
-// which this limit had the longest wait. The sums of Denied and Shadowed over all limits are the
-// fields of Stats, less TableFull and less the requests for which LimitsFor failed.
+// which this limit had the longest wait. No limit counts requests in Stats.TableFull or for which LimitsFor
+// failed.
 type LimitStats struct {
 	Limit    Limit // limit of the counts; zero for all limits after the first 64
 	Keys     int   // keys in use now with this limit
@@ -102,8 +98,7 @@ type LimitStats struct {
 	Shadowed int64 // includes tokens of requests above the burst
 }
 
-// observer counts, logs and announces the work of a Limiter. All members of a Limiter share one observer. The
-// methods of observer take values instead of entries.
+// observer counts, logs and announces the work of a Limiter. All members of a Limiter share one observer.
 type observer struct {
 	cfg *Config         // configuration with all defaults filled in
 	ctx context.Context // canceled by Close
@@ -117,7 +112,7 @@ type observer struct {
 }
 
 // announce runs Events.Denied for a denied request for n tokens, and reports whether Policy.Shadow admits the
-// request. A Limiter with neither Events.Denied nor Policy.Shadow need not call announce.
+// request.
 func (o *observer) announce(key string, n int64) (admitted bool) {
 	if f := o.cfg.Events.Denied; f != nil {
 		f(key, n)
@@ -125,14 +120,15 @@ func (o *observer) announce(key string, n int64) (admitted bool) {
 	return o.cfg.Policy.Shadow
 }
 
-// overrules reports whether Policy.Shadow admits a request that was denied with err: by a limit, for lack of
-// limits or because of an outage. A request that Policy.Shadow admits takes no tokens and leaves no debt.
+// overrules reports whether Policy.Shadow admits a request that was denied with err. Such a request takes no
+// tokens and leaves no debt.
 func (o *observer) overrules(err error) bool {
 	return o.cfg.Policy.Shadow && (err == nil || errors.Is(err, ErrTableFull) ||
 		errors.Is(err, ErrExceedsBurst) || errors.Is(err, ErrInvalidConfig) || errors.Is(err, errNoLimits))
 }
 
-// logger returns the Logger for one log line. Each line calls slog.Default, to follow a slog.SetDefault.
+// logger returns the Logger for one log line. Each line calls slog.Default again, because slog.SetDefault may
+// change the result.
 func (o *observer) logger() *slog.Logger {
 	logger := cmp.Or(o.cfg.Logger, slog.Default())
 	if o.cfg.Name != "" {
@@ -146,18 +142,18 @@ const quietFor = 10 * time.Second
 
 // lineVoid and the constants below number the log lines that thousands of keys may cause at once.
 const (
-	lineVoid     = iota // the bucket did not know a lease
-	lineConflict        // the bucket has other limits under the same version
-	lineCrowd           // the burst is too small for Policy.CallsPerSecond
+	lineVoid     = iota // a bucket did not know a lease
+	lineConflict        // a bucket has other limits under the same version
+	lineCrowd           // a burst is too small for Policy.CallsPerSecond
 	lineMisconfigured
 	lineNoLimits    // LimitsFor fails
-	lineNotFollowed // ScopeProcess cannot read the limits that were set
+	lineNotFollowed // a Limiter with ScopeProcess cannot read set limits
 	lineKeyFailed   // a call fails although the key's node answers
 	lineBucketLost  // the store lost a bucket
 	lines
 )
 
-// seldomLine is a kind of log line that is written at most once in quietFor.
+// seldomLine is the state of one kind of log line, which is written at most once in quietFor.
 type seldomLine struct {
 	mu   sync.Mutex
 	at   clock.Instant // time of the last line; 0 before the first line
@@ -177,12 +173,12 @@ func (o *observer) warnSeldom(line int, key, text string, args ...any) {
 }
 
 func (o *observer) voided(key string, n int64) {
-	o.warnSeldom(lineVoid, key, "hybrid: lease unknown to its bucket; its tokens are lost", "tokens", n)
+	o.warnSeldom(lineVoid, key, "hybrid: bucket does not know a lease; the lease's tokens are lost", "tokens", n)
 }
 
-// crowded logs that the burst of key is too small for the processes to keep within Policy.CallsPerSecond.
+// crowded logs that the burst of key is too small to keep within Policy.CallsPerSecond.
 func (o *observer) crowded(key string, callsPerSecond, processes, burst int64) {
-	o.warnSeldom(lineCrowd, key, "hybrid: burst too small to keep within CallsPerSecond; raise one of them",
+	o.warnSeldom(lineCrowd, key, "hybrid: burst too small to keep within CallsPerSecond; raise either",
 		"calls_per_second", callsPerSecond, "processes", processes, "burst_needed", burst)
 }
 
@@ -212,7 +208,7 @@ func (m *misconfigured) add(key string) (added, full bool) {
 	return true, false
 }
 
-// refusedLimits logs the invalid limits of a key once, and runs Events.Misconfigured each time.
+// refusedLimits logs the invalid limits of a key once, and runs Events.Misconfigured at each call.
 func (o *observer) refusedLimits(key string, err error) {
 	const text = "hybrid: invalid limits for a key; its requests fail"
 	switch added, full := o.misconfig.add(key); {
@@ -226,7 +222,7 @@ func (o *observer) refusedLimits(key string, err error) {
 	}
 }
 
-// failedLimits logs a failed LimitsFor at most once in quietFor, and runs Events.Misconfigured each time.
+// failedLimits logs a failed LimitsFor at most once in quietFor, and runs Events.Misconfigured at each call.
 func (o *observer) failedLimits(key string, err error) {
 	if o.ctx.Err() != nil {
 		return
@@ -247,7 +243,7 @@ func (o *observer) targetCapped(limits []Limit) {
 	}
 }
 
-// slowNetwork logs once that a burst is too small to lease ahead with round trips of at least rtt.
+// slowNetwork logs once that a burst is too small to lease ahead with a round trip of rtt.
 func (o *observer) slowNetwork(limits []Limit, rtt time.Duration) {
 	for _, limit := range limits {
 		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
@@ -271,14 +267,14 @@ func brief(key string) string {
 	return quoted
 }
 
-// limitCounts has the counts of each limit. The counters' lock guards limitCounts.
+// limitCounts has the counts of each limit, guarded by the counters' lock.
 type limitCounts struct {
 	all   []LimitStats
 	index map[Limit]int
 	rest  LimitStats // counts of all limits after limitsCounted
 }
 
-// counts returns the counts of l. Each limit keeps its place in the list, so that no count decreases.
+// counts returns the counts of l, and adds l if needed.
 func (c *limitCounts) counts(l Limit) *LimitStats {
 	if i, ok := c.index[l]; ok {
 		return &c.all[i]
@@ -294,7 +290,7 @@ func (c *limitCounts) counts(l Limit) *LimitStats {
 	return &c.all[len(c.all)-1]
 }
 
-// list returns a copy of all counts. With shadow, list moves Denied to Shadowed.
+// list returns a copy of all counts, with Denied moved to Shadowed if shadow is set.
 func (c *limitCounts) list(shadow bool) []LimitStats {
 	all := append([]LimitStats(nil), c.all...)
 	if c.rest != (LimitStats{}) {
@@ -313,7 +309,7 @@ type counters struct {
 
 	awaited, misconfigured atomic.Int64
 
-	shadowed atomic.Int64 // tokens admitted by Policy.Shadow that no entry counts as denied
+	shadowed atomic.Int64 // tokens admitted by Policy.Shadow that are not in sum
 	ended    atomic.Int64 // with Policy.Shadow, tokens of requests whose context ended
 
 	statsMu     sync.Mutex // held by Stats, so that Stats calls run one at a time
@@ -321,7 +317,7 @@ type counters struct {
 	retired     tally // sum of ended entries
 	limits      limitCounts
 	statsNumber uint64 // number of the last Stats call
-	sum         tally  // sum of retired and of the entries that the last Stats call has counted
+	sum         tally  // retired, plus the entries that the last Stats call has counted
 }
 
 type tally struct {
@@ -335,11 +331,11 @@ func (t *tally) add(o tally) {
 	t.voided += o.voided
 }
 
-// denials is a function that calls f for each limit with the tokens denied since its last call.
+// denials calls f for each limit of an entry with the tokens denied since the last call.
 type denials func(f func(l Limit, n int64))
 
-// retire adds the counts of an ending entry to retired. seen is the number of the last Stats call that
-// counted the entry. tally runs under the counters' lock, because takes are counted without the entry's lock.
+// retire adds the counts of an ending entry. seen is the number of the last Stats call that counted the
+// entry. tally runs under the counters' lock, because takes are counted without the entry's lock.
 func (c *counters) retire(tally func() tally, seen uint64, collect denials) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -354,8 +350,7 @@ func (c *counters) bookLocked(t tally, seen uint64) {
 	}
 }
 
-// addToSum adds an entry with these limits to the sum of the Stats call under way, unless the sum has it
-// already.
+// addToSum adds an entry with these limits to the sum, unless the Stats call under way has counted the entry.
 func (c *counters) addToSum(tally func() tally, seen *uint64, collect denials, limits []Limit) (added bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -377,11 +372,11 @@ func (c *counters) keysLocked(limits []Limit) {
 
 func (c *counters) denyLocked(l Limit, n int64) { c.limits.counts(l).Denied += n }
 
-// never is a number that no Stats call has, for counts without an entry.
+// never is a number that no Stats call has.
 const never = ^uint64(0)
 
-// burn counts n tokens as burnt that an ended entry counted as admitted. seen is the number of the last Stats
-// call that counted the entry.
+// burn counts n admitted tokens of an ended entry as burnt. seen is the number of the last Stats call that
+// counted the entry, or never.
 func (c *counters) burn(n int64, seen uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -394,7 +389,7 @@ func (c *counters) countDraw(n int64) {
 	c.bookLocked(tally{Account: protocol.Account{Granted: n, Admitted: n}}, never)
 }
 
-// countDenied counts n tokens as denied by limit l, for a key without an entry.
+// countDenied counts n tokens of a key without an entry as denied by limit l.
 func (c *counters) countDenied(l Limit, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -408,8 +403,8 @@ func (c *counters) countShadowed(l Limit, n int64) {
 	c.denyLocked(l, n)
 }
 
-// eventQueue runs callbacks one at a time, in the order of add. Callers of add hold an entry's lock; callers
-// of run hold no lock.
+// eventQueue runs callbacks one at a time, in the order of add. Callers of add may hold locks; callers of run
+// hold none.
 type eventQueue struct {
 	mu      sync.Mutex
 	queued  []func()
@@ -424,7 +419,7 @@ func (q *eventQueue) add(f func()) {
 	q.any.Store(true)
 }
 
-// run runs the queued callbacks, unless a run on another goroutine is under way and picks them up.
+// run runs the queued callbacks, unless another goroutine is in run and will run them.
 func (q *eventQueue) run() {
 	if !q.any.Load() {
 		return
@@ -446,10 +441,8 @@ func (q *eventQueue) run() {
 	q.any.Store(false)
 }
 
-// The methods below queue events. Callers hold an entry's lock, and call queue.run after releasing the lock.
-
-// nodeAway announces an outage after the events queued before. The queue runs on another goroutine, because a
-// hook may be slow and requests wait for the caller of nodeAway.
+// nodeAway queues Events.NodeAway. The queue runs on another goroutine, because a hook may be slow and
+// requests wait for the caller of nodeAway.
 func (o *observer) nodeAway(node string, err error) {
 	if f := o.cfg.Events.NodeAway; f != nil {
 		o.queue.add(func() { f(node, err) })
@@ -464,20 +457,21 @@ func (o *observer) nodeBack(node string, after time.Duration) {
 	}
 }
 
-// keyFailed logs and announces that a call for key failed although the key's node answers.
+// keyFailed logs and announces that a call for key failed although the key's node answers. Callers of
+// keyFailed and the methods below call queue.run after releasing their locks.
 func (o *observer) keyFailed(key string, err error) {
 	err = safetext.Error(err)
 	if f := o.cfg.Events.KeyFailed; f != nil {
 		o.queue.add(func() { f(key, err) })
 	}
-	o.warnSeldom(lineKeyFailed, key, "hybrid: lease call of a key fails; its node is well", "error", err)
+	o.warnSeldom(lineKeyFailed, key, "hybrid: lease call fails although the key's node answers", "error", err)
 }
 
-// lostBucket logs that the reply to c comes from a new bucket although key's old bucket had not expired, or
-// from a frozen bucket. reported means that the log has named the frozen bucket already.
+// lostBucket logs a reply to c from a new bucket, although key's old bucket had not expired, or from a frozen
+// bucket. reported means that the log has named the frozen bucket already.
 func (o *observer) lostBucket(key string, c *lease.Call, reported bool) {
 	if c.Request.Epoch > 0 && c.Grant.Epoch != c.Request.Epoch || c.Grant.Frozen > 0 && !reported {
-		o.warnSeldom(lineBucketLost, key, "hybrid: bucket lost by the store; limits set for it may be lost too",
+		o.warnSeldom(lineBucketLost, key, "hybrid: bucket lost by the store; set limits may be lost too",
 			"grants_nothing_for", c.Grant.Frozen)
 	}
 }
@@ -495,8 +489,8 @@ func (o *observer) limitsChanged(key string, old, limits []Limit) {
 	}
 }
 
-// conflict counts, logs and announces that key's bucket has the limits stored, while this process proposes
-// other limits under the same version.
+// conflict counts, logs and announces that the limits stored in key's bucket differ from this process's
+// proposal of the same version.
 func (o *observer) conflict(key string, stored []Limit, version int64) {
 	stored = slices.Clone(stored)
 	if f := o.cfg.Events.Conflict; f != nil {
@@ -504,15 +498,14 @@ func (o *observer) conflict(key string, stored []Limit, version int64) {
 	}
 	o.conflicts.Add(1)
 	o.warnSeldom(lineConflict, key,
-		"hybrid: another process or handle has other limits under the same version; keeping the stored ones; "+
-			"a quota that is added without a higher version starts used up",
+		"hybrid: another process or handle proposes other limits under the same version; the stored limits stay",
 		"limits", stored, "version", version)
 }
 
-// nearlyMax bounds the limits in nearly. Above nearlyMax, Events.NearlyUsed may run again too early.
+// nearlyMax bounds the limits in nearly. With more limits, Events.NearlyUsed may run again too early.
 const nearlyMax = 10_000
 
-// nearly records for which limits Events.NearlyUsed has run, and until when NearlyUsed must not run again.
+// nearly records until when Events.NearlyUsed must not run again for a limit.
 type nearly struct {
 	mu    sync.Mutex
 	until map[keyLimit]clock.Instant
@@ -523,7 +516,7 @@ type keyLimit struct {
 	limit Limit
 }
 
-// record reports whether Events.NearlyUsed is to run for l now, and records that it runs.
+// record reports whether Events.NearlyUsed is to run for l now, and records the run.
 func (n *nearly) record(l keyLimit, now clock.Instant) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -540,8 +533,7 @@ func (n *nearly) record(l keyLimit, now clock.Instant) bool {
 	return true
 }
 
-// nearlyUsed announces the limits whose use the call with reply g has raised above nearlyUsedAt. Only one
-// process makes the call that crosses nearlyUsedAt.
+// nearlyUsed announces the limits whose use the call with reply g has raised above nearlyUsedAt.
 func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 	f := o.cfg.Events.NearlyUsed
 	if f == nil {
@@ -557,8 +549,7 @@ func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 	}
 }
 
-// nodeUnknown is the node number of a key for which no node has answered yet; unknownNode is that node's
-// name.
+// nodeUnknown is the node number of keys for which no node has answered yet, unknownNode the node's name.
 const nodeUnknown, unknownNode = -1, "unknown"
 
 // nodeName returns the name of a node in Stats, Events and log lines.

@@ -12,11 +12,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// proposer finds the limits that this process proposes for a key. A Limiter's members share one proposer.
+// proposer finds the configuration to propose for a key. The members of a Limiter share one proposer.
 type proposer struct {
 	cfg       *Config
 	observer  *observer
-	defaults  lease.Config // proposal for a key without its own limits
+	defaults  lease.Config // proposal for a key without limits of its own
 	refreshes atomic.Int64
 
 	inspect func(ctx context.Context, key string) (lease.State, error) // reads a key's bucket
@@ -27,15 +27,14 @@ type proposer struct {
 	failed map[string]bool                          // keys with a pending retry of LimitsFor
 }
 
-// proposal is the configuration that this process proposes for a key, or the error of invalid limits. A
-// *proposal comes from KeyWithLimits, and is nil for other requests.
+// proposal is the configuration to propose for a key, or the error of invalid limits.
 type proposal struct {
 	config lease.Config
 	err    error
 }
 
-// configFor returns the configuration to propose for key: own, if a KeyWithLimits gave it, or else a
-// configuration with the limits of LimitsFor or of Config.Limits.
+// configFor returns the configuration to propose for key, with the limits of own (of KeyWithLimits, or nil),
+// of LimitsFor or of Config.Limits.
 func (p *proposer) configFor(ctx context.Context, key string, own *proposal) (lease.Config, error) {
 	if own != nil {
 		return own.config, own.err
@@ -72,7 +71,7 @@ func (p *proposer) newProposal(source string, limits []Limit) proposal {
 // sharedMax bounds the configurations that keys share.
 const sharedMax = 1024
 
-// share returns a configuration equal to c that keys may share and that must never be changed.
+// share returns a configuration equal to c, which keys share and nothing may change.
 func (p *proposer) share(c lease.Config) *lease.Config {
 	var limits [lease.LimitsMax]Limit // only limits differ between keys
 	copy(limits[:], c.Limits)
@@ -91,8 +90,8 @@ func (p *proposer) share(c lease.Config) *lease.Config {
 const limitsRetry = 5 * time.Second
 
 // configForNew is configFor for a key that becomes active. ctx is nil if the request has no context. If
-// LimitsFor fails, configForNew returns the configuration of the key's bucket, or that of Config without a
-// bucket, and calls LimitsFor again later.
+// LimitsFor fails, configForNew returns the limits of the key's bucket, or Config.Limits without a bucket,
+// and calls LimitsFor again later.
 func (p *proposer) configForNew(ctx context.Context, key string) (lease.Config, error) {
 	ctx, end := p.withTimeout(ctx)
 	defer end()
@@ -125,7 +124,7 @@ func (p *proposer) withTimeout(ctx context.Context) (bounded context.Context, en
 	}
 }
 
-// askLater calls LimitsFor again for key until LimitsFor succeeds or the key is out of use.
+// askLater calls LimitsFor for key later, until LimitsFor succeeds or the key is out of use.
 func (p *proposer) askLater(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +144,7 @@ func (p *proposer) askLater(key string) {
 	})
 }
 
-// checkHandle returns and announces the error of own, the proposal of a KeyWithLimits handle for key.
+// checkHandle returns and announces the error of own, the proposal of a KeyWithLimits handle, or nil.
 func (p *proposer) checkHandle(key string, own *proposal) error {
 	if own == nil || own.err == nil {
 		return nil

@@ -12,12 +12,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// roundMax bounds the ready entries and the due entries of one round, so that urgent entries need not wait
-// for a long round.
+// roundMax bounds the ready and the due entries of one round, because an urgent entry waits for the round.
 const roundMax = 4096
 
-// scheduler is the one goroutine of a member. The scheduler knows when each entry is due, polls due and ready
-// entries, and sends the entries' calls in batches.
+// scheduler is the goroutine of a member that polls due and ready entries and sends their calls in batches.
 type scheduler struct {
 	m      *member
 	clock  clock.Clock
@@ -27,12 +25,12 @@ type scheduler struct {
 	releaseHeld atomic.Bool // whether held-back calls may be sent now
 
 	mu          sync.Mutex
-	first, last *entry // ready list, linked by readyNext, because a slice takes milliseconds to grow
+	first, last *entry // ready list, linked by readyNext: a long slice would take milliseconds to grow
 
 	// Only the scheduler's goroutine uses due, round, polled and calling.
 	due     dueHeap
 	round   uint64   // number of this round
-	polled  []*entry // entries polled in this round
+	polled  []*entry // entries to poll in this round
 	calling []*entry // polled entries with a call due
 }
 
@@ -83,15 +81,15 @@ func (s *scheduler) run() {
 	}
 }
 
-// collect runs one round: it polls every ready or due entry, and returns their calls in batches.
+// collect polls the ready and due entries, and returns their calls in batches.
 func (s *scheduler) collect(now clock.Instant) []*batch {
 	s.round++
 	until := now
 	if s.takeReady() {
-		until = now.Add(node.Window) // entries that are due within node.Window may join the batch
+		until = now.Add(node.Window) // entries due within node.Window may join the batch
 	}
 	for _, e := range s.polled {
-		s.schedule(e, protocol.Never) // a ready entry that is also due is polled once
+		s.schedule(e, protocol.Never) // a ready entry that is also due is polled only once
 	}
 	for n := 0; len(s.due) > 0 && s.due[0].due <= until && n < roundMax; n++ {
 		s.polled = append(s.polled, heap.Pop(&s.due).(*entry))
@@ -118,7 +116,7 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 }
 
 // callAll builds the calls to nodes that get a batch in this round, and holds back the calls to other nodes.
-// Calls to unknown nodes come last, because such calls may join any batch.
+// Calls to the unknown node come last, because they may join any batch.
 func (s *scheduler) callAll(now clock.Instant) []*batch {
 	var batches []*batch
 	for _, known := range []bool{true, false} {
@@ -168,8 +166,8 @@ func (s *scheduler) takeReady() (urgent bool) {
 	return urgent
 }
 
-// call builds e's call into a batch to e's node, if the node takes a batch now. call finds the batch before
-// the node admits the call: an admitted call must be sent, because it may be the probe of an outage.
+// call adds e's call to a batch to e's node, if the node takes a batch now. call finds the batch before the
+// node admits the call, because an admitted call may be the probe of an outage and must be sent.
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
 	n := e.node.Load()
 	i := slices.IndexFunc(batches, func(b *batch) bool {

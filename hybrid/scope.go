@@ -15,8 +15,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// processStore is the Store of a Limiter with ScopeProcess. Buckets in memory decide requests, and adopt the
-// limits that were set in the remote store.
+// processStore is the Store of a Limiter with ScopeProcess. Local buckets in memory decide requests, and
+// adopt the limits that were set in the remote store.
 type processStore struct {
 	cfg      *Config
 	ctx      context.Context // canceled by Close
@@ -31,7 +31,7 @@ type processStore struct {
 	sweepAt int // size of heard that starts the next sweep of heard
 }
 
-// heardLimits has the last answer of the remote store about a key's bucket.
+// heardLimits is the last answer of the remote store about a key's bucket.
 type heardLimits struct {
 	askAt   clock.Instant // earliest time of the next read
 	epoch   int64         // epoch in the last answer
@@ -86,8 +86,7 @@ func (s *processStore) claimAsk(c *lease.Call) bool {
 	return true
 }
 
-// noteLocked stores h. If half of the stored answers may be of keys out of use, noteLocked drops such
-// answers.
+// noteLocked stores h. When the answers have doubled, noteLocked drops those of keys out of use.
 func (s *processStore) noteLocked(key string, h heardLimits) {
 	s.heard[key] = h
 	if len(s.heard) >= s.sweepAt {
@@ -104,7 +103,6 @@ func (s *processStore) ask(ctx context.Context, key string) (lease.State, error)
 	return s.remote.Configure(ctx, key, lease.OpInspect, lease.Config{})
 }
 
-// complain logs, at most once in quietFor, that the limits in the remote store cannot be read.
 func (s *processStore) complain(key string, err error) {
 	if s.ctx.Err() == nil {
 		s.observer.warnSeldom(lineNotFollowed, key,
@@ -114,8 +112,7 @@ func (s *processStore) complain(key string, err error) {
 }
 
 // adopt copies limits that were set in the remote store to the local bucket; st is the remote bucket's state.
-// adopt ignores a state older than the last one. The local bucket numbers its revisions itself, because the
-// revisions of a lost remote bucket begin anew.
+// adopt ignores a state older than the last one.
 func (s *processStore) adopt(key string, st lease.State) (changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +129,7 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	switch own := s.cfg.Version; {
 	case err != nil || v.Deploy < own:
 		return false, err
-	case v.Deploy == own && !protocol.IsSet(v): // no limits are set: this process's proposal is in force
+	case v.Deploy == own && !protocol.IsSet(v): // no limits are set: the process's proposal is in force
 		op = lease.OpClear
 	case have.Exists && sameBucket(have.Config, st.Config):
 		return false, nil
@@ -149,8 +146,7 @@ func sameBucket(c, o lease.Config) bool {
 		c.Target == o.Target && c.StartEmpty == o.StartEmpty
 }
 
-// Configure implements lease.Store. The local bucket answers OpInspect, after adopt has copied the remote
-// limits if they can be read.
+// Configure implements lease.Store. For OpInspect the local bucket first adopts the remote limits.
 func (s *processStore) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (st lease.State, err error) {

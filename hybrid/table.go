@@ -20,11 +20,11 @@ const segments = 256
 // nameInline is the length of the longest name that a slot stores inline.
 const nameInline = 24
 
-// slot is one key of the table. When the key goes to rest, its slot stays, and its entry, seven times as
+// slot is one key of the table. When the key goes to rest, the slot stays, and the entry, seven times as
 // large, is freed. A look-up reads only the first 64 bytes of a slot.
 type slot struct {
 	entry atomic.Pointer[entry] // nil unless the key is active
-	chain atomic.Pointer[slot]  // next slot in the same bucket of the hash table
+	chain atomic.Pointer[slot]  // next slot in the same chain of the hash table
 	hash  uint64
 	name  string           // the key's name after lease.ShortKey
 	text  [nameInline]byte // bytes of a short name
@@ -36,12 +36,11 @@ type slot struct {
 	prev, next *slot         // neighbours in a list of idleList; nil outside of any list
 }
 
-// class returns the index of the list in idleList.classes that s belongs to.
+// class returns the index in idleList.classes of the list for s.
 func (s *slot) class() int { return bits.Len64(uint64(max(s.leaveAt.Sub(s.idleSince), 1))) - 1 }
 
-// table has the keys of a member, in use and at rest. A look-up takes no lock and reads three distant cache
-// lines: of the hash table, the slot and the entry. A general map reads more cache lines, or blocks an insert
-// while the whole map grows.
+// table has the keys of a member, in use and at rest. A look-up takes no lock and reads three cache lines: of
+// the hash table, the slot and the entry. A general map reads more, or blocks an insert while the map grows.
 type table struct {
 	seed     maphash.Seed
 	size     atomic.Int64
@@ -49,8 +48,8 @@ type table struct {
 	idle     idleList
 }
 
-// segment is a hash table of chained slots. Changes take the segment's lock. A look-up takes no lock and may
-// miss a slot while the segment grows or a slot leaves: find and add repeat a failed look-up with the lock.
+// segment is a hash table of chained slots. Changes take the segment's lock. A look-up without the lock may
+// miss a slot while the segment grows or a slot leaves.
 type segment struct {
 	buckets atomic.Pointer[[]atomic.Pointer[slot]]
 	mu      sync.Mutex
@@ -66,14 +65,13 @@ func (t *table) init() {
 	}
 }
 
-// spot is the present or future place of a key in the table.
+// spot is the place of a key in the table.
 type spot struct {
-	slot *slot // slot of the key; nil if the key has none
+	slot *slot // nil if the key has no slot
 	hash uint64
 	name string // the key's name after lease.ShortKey
 }
 
-// entry returns the entry of the key at p, or nil if the key is not active.
 func (p spot) entry() *entry {
 	if p.slot == nil {
 		return nil
@@ -81,7 +79,7 @@ func (p spot) entry() *entry {
 	return p.slot.entry.Load()
 }
 
-// locate finds a key without a lock. locate may miss the key's slot while the segment changes.
+// locate returns the spot of a key without a lock, and may miss the key's slot while the segment changes.
 func (t *table) locate(key string) spot {
 	name := lease.ShortKey(key)
 	hash := maphash.String(t.seed, name)
@@ -103,7 +101,7 @@ func (g *segment) bucket(hash uint64) *atomic.Pointer[slot] {
 	return &buckets[hash&uint64(len(buckets)-1)]
 }
 
-// find returns the slot of key, or nil. Unlike locate, find never misses a slot.
+// find returns the slot of key, or nil. find never misses a slot.
 func (t *table) find(key string) *slot {
 	p := t.locate(key)
 	if p.slot != nil {
@@ -115,7 +113,6 @@ func (t *table) find(key string) *slot {
 	return g.load(p.hash, p.name)
 }
 
-// active returns the entry of a key, or nil if the key is at rest or has no slot.
 func (t *table) active(key string) *entry {
 	if s := t.find(key); s != nil {
 		return s.entry.Load()
@@ -123,8 +120,7 @@ func (t *table) active(key string) *entry {
 	return nil
 }
 
-// add returns the slot of the key at p. If the key has no slot, add adds one with a copy of the name, whose
-// node is node.
+// add returns the slot of the key at p. If the key has no slot, add adds one with a copy of the name.
 func (t *table) add(p spot, node int32) *slot {
 	s := &slot{hash: p.hash}
 	s.key.Node = node
@@ -170,14 +166,14 @@ func (g *segment) makeRoom() {
 	}
 }
 
-// remove takes s, whose key is gone, out of the table. A second remove does nothing.
+// remove takes s, whose key is gone, out of the table, unless s has left already.
 func (t *table) remove(s *slot) {
 	g := t.segment(s.hash)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for p := g.bucket(s.hash); p.Load() != nil; p = &p.Load().chain {
 		if p.Load() == s {
-			p.Store(s.chain.Load()) // s keeps its chain for look-ups that have reached s
+			p.Store(s.chain.Load()) // s keeps its chain for look-ups that are reading s
 			g.size--
 			t.size.Add(-1)
 			return
@@ -185,7 +181,7 @@ func (t *table) remove(s *slot) {
 	}
 }
 
-// atRest calls f for every key at rest, with the idle list's lock, which it releases after each segment.
+// atRest calls f with the idle list's lock for every key at rest.
 func (t *table) atRest(f func(s *slot)) {
 	for i := range t.segments {
 		g := &t.segments[i]
@@ -210,7 +206,7 @@ func (g *segment) eachLocked(f func(s *slot)) {
 	}
 }
 
-// each calls f for every entry of the table, without a lock of the table.
+// each calls f without a lock for every entry of the table.
 func (t *table) each(f func(e *entry)) {
 	var all []*entry
 	for i := range t.segments {
@@ -229,10 +225,9 @@ func (t *table) each(f func(e *entry)) {
 	}
 }
 
-// idleList has the keys without tokens and requests, which are at rest or soon will be. An idle key leaves
-// the table when its lifetime ends: its bucket is full again and every lease has ended. Keys are in one list
-// per power of two of their lifetime, with the longest idle key first. Therefore an idle key stays in the
-// table for at most twice its lifetime.
+// idleList has the keys without tokens and requests. An idle key leaves the table when its lifetime ends: its
+// bucket is full again and every lease has ended. There is one list for each power of two of a lifetime, with
+// the longest idle key first, so an idle key stays in the table for at most twice its lifetime.
 type idleList struct {
 	mu      sync.Mutex
 	classes [64]slot // list heads: next is the first key, prev the last
@@ -258,7 +253,7 @@ func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 	}
 }
 
-// linkLocked is push for a caller with the lock, and reports whether s leaves before the next sweep.
+// linkLocked appends s to its list, and reports whether s leaves before the next sweep.
 func (l *idleList) linkLocked(s *slot, now clock.Instant, lifetime time.Duration) (early bool) {
 	s.idleSince, s.leaveAt = now, now.Add(lifetime)
 	class := s.class()
@@ -291,8 +286,7 @@ func (l *idleList) unlinkLocked(s *slot) {
 	}
 }
 
-// leave makes s, whose entry has ended, leave the table. leave drops the entry, because a Key may keep s in
-// memory.
+// leave records that s, whose entry has ended, leaves the table.
 func (l *idleList) leave(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -301,7 +295,7 @@ func (l *idleList) leave(s *slot) {
 	s.entry.Store(nil)
 }
 
-// withKey calls f with the state of s, or with a new state if s is nil.
+// withKey calls f with the state of s, or with the zero state if s is nil.
 func (l *idleList) withKey(s *slot, f func(k *protocol.Key)) {
 	if s == nil {
 		f(&protocol.Key{})
@@ -312,9 +306,9 @@ func (l *idleList) withKey(s *slot, f func(k *protocol.Key)) {
 	f(&s.key)
 }
 
-// pop removes a key from its list: with force the longest idle key, else a key whose leaveAt has passed. A
-// key with an entry e may be in use again; a key without an entry is gone from now on. next is the latest
-// time for the next pop.
+// pop removes a key from its list: with force the longest idle key, otherwise a key whose leaveAt has passed.
+// A key with an entry e may be in use again; a key without an entry is gone. next is the time for the next
+// pop.
 func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

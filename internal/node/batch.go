@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// Batch is a group of calls that travel together, with the times at which the caller must act if no answer
-// arrives.
+// Batch is a group of calls that travel together, with the times at which the caller must act without an
+// answer.
 type Batch struct {
 	Owner any  // for the caller's own use
 	Draws bool // the calls are draws of keys at rest
@@ -17,22 +17,21 @@ type Batch struct {
 	sent   clock.Instant
 	due    [dueTimes]clock.Instant
 	passed int           // number of due times that have passed
-	again  clock.Instant // an additional time at which the caller must act
+	again  clock.Instant // another time at which the caller must act
 	landed bool
 }
 
-// The times at which the caller must act for an unanswered batch, in order.
+// dueTakenOver and the constants below are indexes of Batch.due.
 const (
-	dueTakenOver = iota // the requests of a batch of draws stop waiting
-	dueOverdue          // the calls have failed, unless a connection had to be opened first
+	dueTakenOver = iota // entries must take over the draws of the batch
+	dueOverdue          // calls that were sent at once have failed
 	dueConnected        // unsent calls have failed too
-	dueForgotten        // no request waits for an answer any more
+	dueForgotten        // no request waits for the answer any more
 	dueTimes
 )
 
 // Send records that b, which Open or Depart has admitted, is sent at now. since is when the oldest request of
-// a batch of draws arrived: the batch may have been held back for long, or the network may have become slow.
-// Send may bring the time that LookAt returns forward.
+// a batch of draws arrived. Send may lower the time that LookAt returns.
 func (n *Node[D]) Send(b *Batch, now, since clock.Instant) {
 	last := Longest(n.timeout)
 	deadline := min(max(Patience(n.timeout), 2*n.RTT()), last)
@@ -52,7 +51,7 @@ func (n *Node[D]) Send(b *Batch, now, since clock.Instant) {
 }
 
 // Landed records that b was answered or never will be; only the first Landed of b counts. Landed reports
-// whether urgent calls that were held back may be sent now. After a batch of draws the caller calls Depart.
+// whether urgent calls that were held back may be sent now.
 func (n *Node[D]) Landed(b *Batch) (free bool) {
 	if b.landed {
 		return false
@@ -78,13 +77,12 @@ func (n *Node[D]) Over(b *Batch) {
 // UnderWay returns the batches that are not over, in the order in which they were sent.
 func (n *Node[D]) UnderWay() []*Batch { return slices.Clone(n.batches) }
 
-// LookAt returns when to call Late at the latest; Never if no call is needed. Answered batches do not
-// postpone LookAt: nearly all are answered long before an action is due.
+// LookAt returns when to call Late at the latest, or Never. An answer does not raise LookAt.
 func (n *Node[D]) LookAt() clock.Instant { return n.lookAt }
 
 // Late returns the batches that are due for an action, and the forgotten batches, for whose answer no request
-// waits any more. If Late is called much later than LookAt, the process itself was stopped, as by SIGSTOP,
-// and may not have read answers that have arrived. Late then returns nothing and moves LookAt a little later.
+// waits any more. A call of Late much later than LookAt means that the process itself was stopped, as by
+// SIGSTOP, and may not have read answers. Late then returns nothing and sets a later LookAt.
 func (n *Node[D]) Late(now clock.Instant) (due, forgotten []*Batch) {
 	slack := n.timeout / 4
 	stopped := now.Sub(n.lookAt) > slack
@@ -112,7 +110,7 @@ func (n *Node[D]) Late(now clock.Instant) (due, forgotten []*Batch) {
 	return due, forgotten
 }
 
-// Again makes Late return b at the given time too.
+// Again makes Late return b at this time too.
 func (n *Node[D]) Again(b *Batch, at clock.Instant) {
 	b.again = at
 	n.lookAt = min(n.lookAt, at)
@@ -121,12 +119,12 @@ func (n *Node[D]) Again(b *Batch, at clock.Instant) {
 // Sent returns when b was sent.
 func (b *Batch) Sent() clock.Instant { return b.sent }
 
-// Overdue reports whether calls of b may have failed by now.
+// Overdue reports whether calls of b can have failed by now.
 func (b *Batch) Overdue(now clock.Instant) bool { return now >= b.due[dueOverdue] }
 
-// Fails returns when a call of b fails if no answer arrives. after is the time from the sending of b to the
-// sending of the call. The timeout of a call begins when the call is sent, perhaps after a handshake that
-// took nearly as long. For an unsent call Fails returns the earliest time at which it may fail.
+// Fails returns when a call of b fails without an answer. The timeout of a call begins when the call itself
+// is sent, after a handshake if one is needed: after is the time from the sending of b until then. For an
+// unsent call Fails returns the earliest time at which the call can fail.
 func (b *Batch) Fails(now clock.Instant, sent bool, after time.Duration) clock.Instant {
 	if sent {
 		return b.due[dueOverdue].Add(after)

@@ -1,10 +1,8 @@
 // Package node has the rules by which one process calls one node of the store: when a batch may be sent,
-// which draws it carries, which calls are overdue, and how long round trips are (docs/protocol.md, sections
-// 8.15 to 8.17). Package protocol has two other rules: Client.Tick says when a call is due, and Breaker
-// (8.12) which call probes a node that is away.
+// which draws the batch carries, which calls are overdue, and how long round trips are (docs/protocol.md,
+// sections 8.15 to 8.17).
 //
-// Package node has no goroutine, timer or lock. Package hybrid, under a lock, and the simulator call package
-// node and act on the results.
+// Package node has no goroutine, timer or lock.
 package node
 
 import (
@@ -15,18 +13,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// Window is the shortest time for which calls to a node are held back to travel together (8.16). No pool runs
-// empty while calls are held back, because a prefetch begins early enough.
+// Window is the shortest time for which calls to a node are held back to travel together (8.16).
 const Window = time.Millisecond
 
 // BatchSize bounds the calls of one batch: a request that waits for one call waits for the whole batch.
 const BatchSize = 1000
 
-// BatchesMax bounds the batches under way to one node, and so the goroutines of a process.
+// BatchesMax bounds the open batches of one node, and so the goroutines of a process.
 const BatchesMax = 256
 
-// Bounds on a call, in CallTimeouts (8.15): lateFactor on the whole call, connectFactor on the time until its
-// connection is open.
+// lateFactor bounds a call, and connectFactor the time until a call is sent, both in CallTimeouts (8.15).
 const lateFactor, connectFactor = 10, 5
 
 // Longest returns the longest time for which a request waits for an answer, given CallTimeout.
@@ -42,13 +38,13 @@ type Node[D any] struct {
 	breaker *protocol.Breaker
 	timeout time.Duration // CallTimeout
 	latency latency
-	lately  [5]time.Duration // the latest round trips; reached counts all round trips
+	lately  [5]time.Duration // the latest round trips
 	reached int
 
 	sentAt   clock.Instant // when the last batch of leases was sent
 	underWay int           // number of batches that have not landed
 	open     int           // number of batches that are not over
-	urgent   bool          // a call that a request waits for is held back
+	urgent   bool          // an urgent call is held back; see Gate
 
 	waiting []waiting[D] // draws that have not been sent, in the order of Join
 	drawing int          // number of batches of draws that have not landed
@@ -71,12 +67,12 @@ func (n *Node[D]) Init(breaker *protocol.Breaker, callTimeout time.Duration) {
 // RTT returns the 99th percentile of the round trips; 0 before the first one.
 func (n *Node[D]) RTT() time.Duration { return n.latency.p99 }
 
-// Shortest returns the shortest of the last five round trips; 0 if there were fewer. A long distance makes
-// all round trips long, a lack of CPU only some.
+// Shortest returns the shortest of the last five round trips, or 0 if there were fewer. A long distance makes
+// all round trips long, but a lack of CPU only some.
 func (n *Node[D]) Shortest() time.Duration { return slices.Min(n.lately[:]) }
 
-// Gate reports whether a call may be sent now. Otherwise the call may be sent at Next. An urgent call, for
-// which a request waits, may be sent as soon as no batch is under way.
+// Gate reports whether a call may be sent now. An urgent call, for which a request waits, need not wait until
+// Next if no batch is under way.
 func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 	return now >= n.Next() || urgent && n.underWay == 0
 }
@@ -85,16 +81,15 @@ func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(n.window()) }
 
 // window returns how long calls are held back: half the median of the latest round trips, at least Window, at
-// most half of CallTimeout. If the node or this process is short of CPU, calls then travel in larger batches,
-// which cost less CPU.
+// most half of CallTimeout. On a busy CPU round trips and batches grow, and large batches cost less CPU.
 func (n *Node[D]) window() time.Duration {
 	sorted := n.lately
 	slices.Sort(sorted[:])
 	return max(Window, min(sorted[len(sorted)/2], n.timeout)/2)
 }
 
-// Hold records that an urgent call is held back. Hold reports true if the call may be sent at once, because
-// the last batch has landed meanwhile.
+// Hold records that an urgent call is held back, unless Hold returns true: the call may then be sent at once,
+// because no batch is under way any more.
 func (n *Node[D]) Hold() (free bool) {
 	n.urgent = n.underWay > 0
 	return !n.urgent
@@ -118,10 +113,9 @@ func (n *Node[D]) Cancel() { n.open-- }
 // Join adds the draw d, for a request that arrived at since, to the waiting draws.
 func (n *Node[D]) Join(d D, since clock.Instant) { n.waiting = append(n.waiting, waiting[D]{d, since}) }
 
-// Depart starts a batch and returns the draws that it carries. Waiting draws are sent as soon as no batch of
-// draws is under way, or window() after the last batch of draws. The stranded draws will not be sent: the
-// node is away, or they have waited for CallTimeout. If again is above 0, the caller calls Depart again after
-// that duration.
+// Depart starts a batch and returns its draws. Waiting draws are sent as soon as no batch of draws is under
+// way, or window() after the last batch of draws. The stranded draws will not be sent: the node is away, or
+// the draws have waited for CallTimeout. If again is above 0, the caller calls Depart again after that time.
 func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Duration) {
 	since := now.Add(-n.timeout)
 	for len(n.waiting) > 0 && (n.breaker.Away() || n.waiting[0].since <= since) {
@@ -151,7 +145,7 @@ func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Dur
 	return batch, stranded, again
 }
 
-// Reached records a round trip that took d, ended at now and brought an answer.
+// Reached records a round trip that took d and brought an answer at now.
 func (n *Node[D]) Reached(now clock.Instant, d time.Duration) {
 	n.latency.add(now, d)
 	n.lately[n.reached%len(n.lately)] = d
@@ -159,15 +153,15 @@ func (n *Node[D]) Reached(now clock.Instant, d time.Duration) {
 }
 
 const (
-	// latencySamples is how many samples are kept; the second largest of them is the 99th percentile. From
-	// latencyFew samples on, a single largest sample counts as a stall.
+	// latencySamples is the number of samples that are kept. The second largest sample is the 99th
+	// percentile; of fewer than latencyFew samples it is the largest.
 	latencySamples, latencyFew = 128, 16
-	// latencySpan is how long a sample counts: older samples say nothing about the present network.
+	// latencySpan is the time for which a sample counts.
 	latencySpan = 3 * time.Second
 )
 
-// latency estimates the 99th percentile of the latest round trips, for Client.Tick and Build. The latest
-// latencyFew samples always count, however old. The zero latency has no samples.
+// latency estimates the 99th percentile of the latest round trips. The latest latencyFew samples count at any
+// age. The zero latency has no samples.
 type latency struct {
 	samples [latencySamples]struct {
 		took time.Duration
@@ -175,7 +169,7 @@ type latency struct {
 	}
 	n      int
 	p99    time.Duration
-	looked clock.Instant // when p99 was last computed
+	looked clock.Instant // time when p99 was last computed
 }
 
 // add adds a round trip of length d that ended at now.
@@ -197,7 +191,7 @@ func (l *latency) add(now clock.Instant, d time.Duration) {
 		}
 		first, second = max(first, s.took), max(second, min(first, s.took))
 	}
-	// Use the second largest sample, so that one stall changes nothing; use the largest of few samples.
+	// the second largest sample, so that one stall changes nothing
 	if l.p99 = first; have >= latencyFew {
 		l.p99 = second
 	}

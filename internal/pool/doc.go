@@ -3,8 +3,8 @@
 //
 //   - pool.go: the takes
 //   - owner.go: the methods of the Client that owns the Pool
-//   - stripes.go: a part of the tokens for each P
-//   - pin_runtime.go, pin_portable.go: the choice of a P's part
+//   - stripes.go: the part of the tokens that each P takes from under contention
+//   - pin_runtime.go, pin_portable.go: the number of the present P
 //
 // Rules: docs/protocol.md sections 5.5, 5.7 and 9.1.
 package pool

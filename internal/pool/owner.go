@@ -5,7 +5,7 @@ import "github.com/yuzhi-go/yuzhi/clock"
 // remarkLocked sets the mark from the count in the word and the state of the pool.
 func (p *Pool) remarkLocked() {
 	c := count(p.word.Load())
-	if p.stripes != nil && (c < sampleEvery || !p.switches.contended) { // takes then use the word alone
+	if p.stripes != nil && (c < sampleEvery || !p.switches.contended) { // takes use the word alone from now on
 		p.emptyStripesLocked()
 		c = count(p.word.Load())
 	}
@@ -25,21 +25,21 @@ func (p *Pool) remarkLocked() {
 	}
 }
 
-// Deny sets whether takes from an empty pool are Denied, because the bucket has no tokens for now.
+// Deny sets whether takes from an empty pool are Denied.
 func (p *Pool) Deny(yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.denied = yes
 	if yes {
-		p.stripeLocked() // misses are counted in the stripes
+		p.stripeLocked() // stripes count misses without an atomic instruction
 	}
 	p.remarkLocked()
 }
 
-// Denies reports whether takes are Denied now. Any number of goroutines may call Denies.
+// Denies reports whether takes are Denied now.
 func (p *Pool) Denies() bool { return p.mark.Load() == MarkDenied }
 
-// Held returns the number of tokens in the pool. Any number of goroutines may call Held.
+// Held returns the number of tokens in the pool.
 func (p *Pool) Held() int64 {
 	if p.mark.Load() <= markMost {
 		return max(0, count(p.word.Load()))
@@ -69,26 +69,25 @@ func (p *Pool) Missed() int64 {
 	return n
 }
 
-// Interval returns the present report interval.
+// Interval returns the present report interval (docs/protocol.md section 5.7).
 func (p *Pool) Interval() Interval { return Interval(p.word.Load() >> countBits) }
 
 // Drawn returns the Draw of tokens taken after this call. A caller that may give tokens back calls Drawn
-// before the take. If the Draw is older than the take, the tokens are worth less. Any number of goroutines
-// may call Drawn, which costs three loads.
+// before the take.
 func (p *Pool) Drawn() Draw {
 	epoch := p.epoch.Load() // load the epoch first; see SetDrawn
 	return Draw{Epoch: epoch, Running: p.running.Load(), Interval: p.Interval()}
 }
 
-// SetDrawn sets the epoch and the running time in Drawn, the time first. A reader of the new epoch then reads
-// no time of an earlier epoch, which may be later if the server's clock has stepped back.
+// SetDrawn sets the epoch and the running time in Drawn, the time first: a reader of the new epoch must not
+// read a time of an earlier epoch, which may be later.
 func (p *Pool) SetDrawn(epoch, running int64) {
 	p.running.Store(running)
 	p.epoch.Store(epoch)
 }
 
-// Put puts back n tokens that were taken in the interval in. Put returns false if a report built since has
-// counted these tokens as spent.
+// Put puts back n tokens that were taken in the interval in. Put returns false if a report has counted these
+// tokens as spent.
 func (p *Pool) Put(n int64, in Interval) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +100,7 @@ func (p *Pool) Put(n int64, in Interval) bool {
 }
 
 // Report starts a new interval and removes giveBack(held) tokens, or none if giveBack is nil. Report returns
-// the number of tokens held before, and the number removed.
+// the number of tokens before, and the number removed.
 func (p *Pool) Report(giveBack func(held int64) int64) (held, returned int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,8 +141,7 @@ func (p *Pool) addWord(n int64) {
 	}
 }
 
-// Arm sets the watermark: the first take that leaves fewer than n tokens reports low. While the pool uses
-// stripes, the tokens in the stripes are not counted.
+// Arm sets the watermark: the first take that leaves fewer than n tokens in the word returns TookLow.
 func (p *Pool) Arm(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,25 +149,25 @@ func (p *Pool) Arm(n int64) {
 	p.remarkLocked()
 }
 
-// Draw says when tokens left the bucket, in the bucket's running time, and in which report interval they were
-// taken from the pool. The bucket credits returned unused tokens as far as it has not refilled them since.
-// The bucket credits no token for the zero Draw, or in another epoch.
+// Draw dates tokens: by the epoch and running time at which they left the bucket, and by the report interval
+// in which they left the pool. If the tokens return, the bucket credits those that it has not refilled since.
+// The bucket credits no token for the zero Draw, or for one of another epoch.
 type Draw struct {
 	Epoch, Running int64
 	Interval       Interval
 }
 
-// Capacity returns the largest n that can ever be granted. A take of more is no demand.
+// Capacity returns the largest n that the bucket can ever grant.
 func (p *Pool) Capacity() int64 { return p.capacity.Load() }
 
 // SetCapacity sets the result of Capacity.
 func (p *Pool) SetCapacity(n int64) { p.capacity.Store(n) }
 
-// Deadline returns when all of the tokens expire. TakeStrict takes none from then on.
+// Deadline returns when the tokens expire. TakeStrict takes no token from then on.
 func (p *Pool) Deadline() clock.Instant { return clock.Instant(p.deadline.Load()) }
 
 // SetDeadline sets the result of Deadline.
 func (p *Pool) SetDeadline(at clock.Instant) { p.deadline.Store(int64(at)) }
 
-// Late returns how many tokens TakeStrict has taken past the deadline so far, and so has burnt.
+// Late returns the number of tokens that TakeStrict has burnt so far.
 func (p *Pool) Late() int64 { return p.late.Load() }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// handles numbers the Ps without the runtime's functions. A sync.Pool keeps an item at the P that put the
+// handles numbers the Ps without the runtime's functions: a sync.Pool keeps an item at the P that put the
 // item, so each P mostly gets the same number.
 var handles = sync.Pool{New: func() any { return &numbers[int(number.Add(1))%len(numbers)] }}
 
@@ -21,19 +21,17 @@ var (
 	}()
 )
 
-// Pin returns a number that few other goroutines have at the same time. Unpin gives the number back.
+// Pin returns a number that few other goroutines have at the same time.
 func Pin() int { return *handles.Get().(*int) }
 
 // Unpin ends a Pin; i is the result of Pin.
 func Unpin(i int) { handles.Put(&numbers[i]) }
 
-// at returns which of n stripes a goroutine that is pinned to i uses.
+// at returns the index of the stripe, of n stripes, that a goroutine pinned to i uses.
 func at(i, n int) int { return i % max(n, 1) }
 
-// counter is incremented by pinned goroutines, and read by any goroutine.
 type counter struct{ n atomic.Int64 }
 
 func (c *counter) add() { c.n.Add(1) }
 
-// load returns the count so far.
 func (c *counter) load() int64 { return c.n.Load() }

@@ -7,7 +7,7 @@ import (
 	_ "unsafe" // for linkname
 )
 
-// sync.Pool uses runtime.procPin too; the runtime keeps procPin linkable, because many packages use procPin.
+// The runtime keeps procPin linkable, because many packages use procPin.
 //
 //go:linkname procPin runtime.procPin
 func procPin() int
@@ -16,24 +16,22 @@ func procPin() int
 func procUnpin()
 
 // Pin keeps the calling goroutine on its P until Unpin, and returns the P's number. Until Unpin no other
-// goroutine runs on that P. The build tag yuzhi_portable avoids the runtime's functions.
+// goroutine runs on that P.
 func Pin() int { return procPin() }
 
 // Unpin ends a Pin; i is the result of Pin.
 func Unpin(i int) { procUnpin() }
 
-// at returns the stripe of a goroutine that is pinned to P i, which has none if i is n or more.
+// at returns the index of the stripe of a goroutine pinned to P i; there is no such stripe if i is n or more.
 func at(i, n int) int { return i }
 
-// counter is incremented by the goroutine that is pinned to its P, and read by any goroutine.
+// counter is incremented by the goroutine that is pinned to the counter's P, and read by any goroutine.
 type counter struct{ n int64 }
 
-// add adds 1, not atomically: a counter has one writer, the processors in the build tag write an aligned word
-// whole, and a reader may see the new count some time later. The race detector knows nothing of pins, so
-// norace switches it off.
+// add adds 1 without an atomic instruction: a counter has one writer, and the processors in the build tag
+// write an aligned word whole. The race detector does not know pins, so norace switches the detector off.
 //
 //go:norace
 func (c *counter) add() { c.n++ }
 
-// load returns the count so far.
 func (c *counter) load() int64 { return atomic.LoadInt64(&c.n) }

@@ -9,8 +9,8 @@ import (
 )
 
 // The word of a Pool has a report interval in its upper 24 bits, and in the lower 40 bits the count of tokens
-// plus a bias. Each of several takes that fail at once lowers the count by one more below 0. The bias keeps
-// these subtractions from borrowing from the bits of the interval.
+// plus a bias. Takes that fail at the same time lower the count below 0. The bias keeps their subtractions
+// from borrowing from the bits of the interval.
 const (
 	countBits   = 40
 	countBias   = 1 << (countBits - 1)
@@ -18,8 +18,8 @@ const (
 	intervalOne = 1 << countBits
 )
 
-// The mark decides the next step of a take. Up to markMost a mark is a token count: a take that leaves fewer
-// calls End, for instance to report low. A take that finds a higher mark does not touch the word.
+// A take first reads the mark. A mark up to markMost is a token count: a take that leaves fewer tokens calls
+// End. A take that finds a higher mark does not touch the word.
 const (
 	markMost    = MarkStriped - 1
 	MarkStriped = math.MaxInt64 - 2 // takes use the stripes
@@ -31,17 +31,16 @@ const (
 // lock; Take serves most requests.
 //
 // A Take that succeeds loads the mark, which is hardly ever written, and does one atomic add on the word. A
-// failed Take does not add its token back: an add after the next grant would forge a token. A take does not
-// count missing tokens: the code that decides the denial calls Miss.
+// failed Take does not add its token back: an add after the next grant would forge a token.
 //
 // If several Ps take the same key's tokens all the time, the word's cache line bounces between their cores.
 // Contended takes use stripes, one for each P, which fetch tokens from the word in chunks; see stripes.go.
-// With two contending goroutines a take costs 4.8 ns with stripes and 12.3 ns without, but with a single
-// goroutine 9.7 ns with stripes and 8.2 ns without.
+// With two contending goroutines, stripes reduce the cost of a take from 12.3 to 4.8 ns; with a single
+// goroutine, stripes raise the cost from 8.2 to 9.7 ns.
 //
-// Any number of goroutines may call the takes (Take and its parts, TakeN, TakeStrict), Miss, Drawn, Held and
-// Missed. All other methods are for the Client that owns the Pool, whose user serialises them with a lock.
-// The zero Pool is not usable.
+// Any number of goroutines may call Take and its parts, TakeN, TakeStrict, Miss, Drawn, Denies, Held and
+// Missed. The user of the Client that owns the Pool serialises all other methods with a lock. The zero Pool
+// is not usable.
 type Pool struct {
 	mark atomic.Int64
 	// stripes is set once, before the mark first makes takes use stripes.
@@ -59,7 +58,7 @@ type Pool struct {
 
 	// mu guards the fields below, every change of the mark, and every change of the stripes except takes.
 	mu         sync.Mutex
-	watermark  int64 // the first take that leaves fewer tokens reports low; 0 for none
+	watermark  int64 // the first take that leaves fewer tokens returns TookLow; 0 for none
 	denied     bool  // see Deny
 	stripesMax int
 	switches   switches
@@ -75,7 +74,7 @@ func (p *Pool) Init(stripesMax int) {
 
 func count(word uint64) int64 { return int64(word&countMask) - countBias }
 
-// Most is the largest number of tokens that a Pool can hold. The word has room for twice as many tokens.
+// Most is the largest number of tokens that a Pool can hold.
 const Most = 1 << (countBits - 2)
 
 // Interval is the number of a report interval, the time between two reports. A token may be put back only in
@@ -87,15 +86,15 @@ type Taken int8
 
 const (
 	Refused Taken = iota
-	Denied        // refused, and Deny has recorded that the bucket has no tokens for now
+	Denied        // refused, and the bucket has no tokens for now; see Deny
 	Took          // the tokens were taken
-	TookLow       // the tokens were taken, and this take should start a prefetch
+	TookLow       // the tokens were taken, and the caller should start a prefetch
 )
 
 // OK reports whether the tokens were taken.
 func (t Taken) OK() bool { return t >= Took }
 
-// Take takes one token without an allocation or a clock, mostly without a lock. Any goroutine may call Take.
+// Take takes one token without an allocation or a clock, mostly without a lock.
 func (p *Pool) Take() Taken {
 	left, mark := p.Begin()
 	switch {
@@ -114,9 +113,9 @@ func (p *Pool) Take() Taken {
 	return p.End(left, mark)
 }
 
-// Begin is the first part of Take, before TakeAt and End; callers can inline Begin. If left >= mark, a token
-// was taken and the take is complete. A take that finds MarkDenied is Denied. If mark is MarkStriped and
-// TakeAt returns true, a token was taken. In all other cases End returns the result.
+// Begin is the first part of Take; callers can inline Begin. If left >= mark, Begin has taken a token. If
+// mark is MarkDenied, the take is Denied. If mark is MarkStriped, TakeAt may take a token. In all other cases
+// End returns the result.
 func (p *Pool) Begin() (left, mark int64) {
 	mark = p.mark.Load()
 	if mark > markMost {
@@ -125,7 +124,7 @@ func (p *Pool) Begin() (left, mark int64) {
 	return count(p.word.Add(^uint64(0))), mark
 }
 
-// End completes a Take that has no token yet, or that must do more, such as report low; see Begin.
+// End completes a Take that Begin and TakeAt did not complete.
 func (p *Pool) End(left, mark int64) Taken {
 	switch {
 	case mark == MarkEmpty:
@@ -136,8 +135,8 @@ func (p *Pool) End(left, mark int64) Taken {
 	return p.takeSlowly(1)
 }
 
-// TakeN takes n tokens or none; n must be at least 1. Unlike Take, TakeN uses compare-and-swap, so that a
-// large n never removes tokens that it cannot use. TakeN refuses an n above Capacity.
+// TakeN takes n tokens or none; n must be at least 1. TakeN uses compare-and-swap, so that a large n never
+// removes tokens that the request cannot use. TakeN refuses an n above 1 and above Capacity.
 func (p *Pool) TakeN(n int64) Taken {
 	mark := p.mark.Load()
 	switch {
@@ -163,9 +162,9 @@ func (p *Pool) TakeN(n int64) Taken {
 	return p.taken(left)
 }
 
-// TakeStrict is TakeN for Policy.StrictExpiry: it reads the clock after taking, and burns tokens taken past
-// the deadline. TakeStrict reads the deadline before the take: a process that was stopped in between must not
-// compare with the deadline of a later grant.
+// TakeStrict is TakeN for Policy.StrictExpiry: TakeStrict reads the clock after the take, and burns tokens
+// taken past the deadline. TakeStrict reads the deadline before the take, because a grant during the take may
+// set a later one.
 func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 	deadline := p.deadline.Load()
 	var t Taken
@@ -190,8 +189,8 @@ func (p *Pool) TakeQueued(n int64) bool {
 	return ok
 }
 
-// takeAnyLocked takes n tokens or none from the word and the stripes, so that no request is denied while the
-// stripes hold enough. left is the number of tokens left in the word.
+// takeAnyLocked takes n tokens or none from the word and the stripes together. left is the number of tokens
+// left in the word.
 func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	if left, ok = p.takeWord(n); !ok {
 		p.emptyStripesLocked()
@@ -200,7 +199,7 @@ func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	return left, ok
 }
 
-// takeWord takes n tokens or none from the word, and counts no miss. left is the number left in the word.
+// takeWord takes n tokens or none from the word. left is the number of tokens left in the word.
 func (p *Pool) takeWord(n int64) (left int64, ok bool) {
 	for {
 		w := p.word.Load()
@@ -237,8 +236,8 @@ func (p *Pool) takeSlowly(n int64) Taken {
 	return Refused
 }
 
-// tookLocked completes a take that left left tokens in the word. The first take below the watermark reports
-// low and clears the watermark.
+// tookLocked completes a take that left the given number of tokens in the word. The first take below the
+// watermark returns TookLow and clears the watermark.
 func (p *Pool) tookLocked(left int64) Taken {
 	t := Took
 	if left < p.watermark {

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// sampleEvery is the number of tokens that a pool hands out between two samples of which P takes: at 10 ns
+// sampleEvery is the number of tokens that a pool hands out between two samples of the P that takes: at 10 ns
 // per token, one sample in 40 µs. A pool with fewer tokens uses no stripes.
 const sampleEvery = 4096
 
@@ -14,16 +14,16 @@ const sampleEvery = 4096
 // fetch writes the cache line that every take reads.
 const chunk = 1024
 
-// stripe is one P's part of a contended Pool, on a cache line of its own. Mostly one P uses a stripe, but the
-// count is atomic, so that its tokens can be moved back at any time.
+// stripe is one P's part of a contended Pool, on a cache line of its own. The count is atomic, because
+// another P may move the tokens back at any time.
 type stripe struct {
 	count  atomic.Int64 // tokens, less the takes that have failed since the last fetch
 	missed counter      // tokens of denied requests that this stripe counts
 	_      [128 - 8 - unsafe.Sizeof(counter{})]byte
 }
 
-// switches records which of the last 16 samples met another P than the sample before. A pool becomes
-// contended with four such switches in 16 samples, and stops with none.
+// switches records which of the last 16 samples met another P than the sample before. With four such switches
+// a pool becomes contended; without a switch it is no longer contended.
 type switches struct {
 	history   uint16
 	last      int32
@@ -37,8 +37,8 @@ func (s *switches) see(i int) {
 		s.history |= 1
 	}
 	s.last = int32(i)
-	// A single goroutine moves to another P now and then. Two contending goroutines are on different Ps in
-	// half of the samples.
+	// A single goroutine changes its P now and then. With two contending goroutines, half of the samples meet
+	// another P.
 	switch n := bits.OnesCount16(s.history); {
 	case n >= 4:
 		s.contended = true
@@ -47,7 +47,7 @@ func (s *switches) see(i int) {
 	}
 }
 
-// lookLocked adds a sample of the P that takes.
+// lookLocked adds a sample of the present P to switches.
 func (p *Pool) lookLocked() {
 	if p.stripesMax > 0 {
 		i := Pin()
@@ -64,14 +64,14 @@ func (p *Pool) stripeLocked() bool {
 	return p.stripes != nil
 }
 
-// Miss counts a request for one token that was Denied, mostly without an atomic instruction.
+// Miss counts a request for one token that was Denied.
 func (p *Pool) Miss() {
 	i := Pin()
 	p.MissAt(i)
 	Unpin(i)
 }
 
-// MissAt is the part of Miss on P i that callers can inline; see Pin.
+// MissAt is Miss on P i; callers can inline MissAt between Pin and Unpin.
 func (p *Pool) MissAt(i int) {
 	if i = at(i, len(p.stripes)); uint(i) < uint(len(p.stripes)) {
 		p.stripes[i].missed.add()
@@ -80,13 +80,13 @@ func (p *Pool) MissAt(i int) {
 	}
 }
 
-// TakeAt takes a token from the stripe of P i; see Pin.
+// TakeAt takes a token from the stripe of P i, for a caller between Pin and Unpin.
 func (p *Pool) TakeAt(i int) bool {
 	i = at(i, len(p.stripes))
 	return uint(i) < uint(len(p.stripes)) && p.stripes[i].count.Add(-1) >= 0
 }
 
-// takeStriped takes n tokens or none from this P's stripe.
+// takeStriped takes n tokens or none from the present P's stripe.
 func (p *Pool) takeStriped(n int64) bool {
 	i := Pin()
 	defer Unpin(i)
@@ -99,8 +99,9 @@ func (p *Pool) takeStriped(n int64) bool {
 	return c >= n && s.count.CompareAndSwap(c, c-n)
 }
 
-// stockLocked moves a chunk of tokens from the word, which has left tokens, to the stripe of this P, and
-// returns the word's new count. The last tokens stay in the word, so that a take can report low.
+// stockLocked moves a chunk of the left tokens in the word to the present P's stripe, and returns the word's
+// new count. A word above the watermark keeps as many tokens as the watermark, so that a take can return
+// TookLow.
 func (p *Pool) stockLocked(left int64) int64 {
 	p.lookLocked()
 	if p.mark.Load() != MarkStriped {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slack is the largest difference between a clock reading and the true time in ns, without rounding.
+// slack is the largest error of a clock reading in ns, without rounding.
 const slack = 0
 
 // clock reads CLOCK_MONOTONIC, which all processes of a machine share, in nanoseconds rounded down.
@@ -24,7 +24,7 @@ func clock() int64 {
 // grow extends the empty file f to size bytes, which take no disk space until they are written.
 func grow(f *os.File, size int64) error { return f.Truncate(size) }
 
-// mapShared maps the first size bytes of f. The caller may close f afterwards.
+// mapShared maps the first size bytes of f, which the caller may then close.
 func mapShared(f *os.File, size int) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }

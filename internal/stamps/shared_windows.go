@@ -9,23 +9,21 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// The clock is the performance counter. Microsoft's page "Acquiring high-resolution time stamps" says that
-// the counter's readings are consistent across all processors, threads and processes, and that its frequency
-// is fixed at boot. The page also says that readings of different threads that are one tick apart may have
-// either order. https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
+// The clock is the performance counter. The counter's readings are consistent across all processors and
+// processes, but readings of different threads that are one tick apart may have either order:
+// https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
 var (
 	kernel32  = windows.NewLazySystemDLL("kernel32.dll")
 	counter   = kernel32.NewProc("QueryPerformanceCounter")
 	frequency = query(kernel32.NewProc("QueryPerformanceFrequency"))
 
-	// slack is the largest difference between a clock reading and the true time in ns, without rounding: one
-	// tick between threads, and one tick that has begun.
+	// slack is the largest error of a clock reading in ns, without rounding: one tick between threads, and
+	// one tick that has begun.
 	slack = int64(2*second/frequency) + 1
 )
 
 const second = 1_000_000_000 // ns
 
-// query returns the number that proc writes.
 func query(proc *windows.LazyProc) (n uint64) {
 	if ok, _, err := syscall.SyscallN(proc.Addr(), uintptr(unsafe.Pointer(&n))); ok == 0 {
 		panic("stamps: " + proc.Name + ": " + err.Error())
@@ -48,8 +46,8 @@ func grow(f *os.File, size int64) error {
 	return f.Truncate(size)
 }
 
-// mapShared maps the first size bytes of f. The caller may close f afterwards. Views of one file are coherent
-// across processes and mapping objects, unless the file is on another machine.
+// mapShared maps the first size bytes of f, which the caller may then close. Views of one file are coherent
+// across processes, unless the file is on another machine:
 // https://learn.microsoft.com/windows/win32/api/memoryapi/nf-memoryapi-createfilemappingw
 func mapShared(f *os.File, size int) ([]byte, error) {
 	mapping, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE,

@@ -1,9 +1,9 @@
 // Package stamps lets processes record which tokens they admitted, and when, even if they are killed.
 //
 // A parent calls [Create] for each child, and the child calls [Open]. The child calls [File.Append] with two
-// moments that certainly enclose an admission, from [Now] and [After]. The file is mapped into shared memory:
-// an Append is a few stores and no system call, and a kill loses nothing that is already in the system's page
-// cache. The parent may read and audit the file at any time, even while the child writes.
+// moments that enclose an admission, from [Now] and [After]. The file is mapped into shared memory: an Append
+// is a few stores and no system call, and a kill loses no store. The parent may read and audit the file at
+// any time, even while the child writes.
 //
 // Package stamps runs on Unix and on Windows.
 package stamps
@@ -19,11 +19,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// Now returns a moment that is not later than the call, in nanoseconds by a clock that all
-// processes of one machine share.
+// Now returns a moment not later than the call, in nanoseconds by a clock that all processes of one machine
+// share.
 func Now() int64 { return clock() - slack }
 
-// After returns a moment that is not earlier than the call, by the clock of Now.
+// After returns a moment not earlier than the call, by the clock of Now.
 func After() int64 { return clock() + 1 + slack }
 
 // A File is a fixed number of slots for admissions and two counters, in memory shared by every process that
@@ -35,10 +35,10 @@ type File struct {
 	slots []record
 }
 
-// header is at the start of the file. Each counter has cache lines of its own: 128 bytes, for processors that
-// fetch lines in pairs.
+// header is the start of the file. Each counter has 128 bytes of its own, for processors that fetch cache
+// lines in pairs.
 type header struct {
-	reserved   atomic.Int64 // number of slots reserved; those above the file's capacity were refused
+	reserved   atomic.Int64 // number of Appends; those above the file's capacity got no slot
 	_          [120]byte
 	offered    atomic.Int64
 	_          [120]byte
@@ -46,8 +46,8 @@ type header struct {
 	_          [120]byte
 }
 
-// record is one slot of a File. A store to after publishes the slot; until then after is 0 and the slot reads
-// as empty. The field before is written once, ahead of after, and read only if after is set.
+// record is one slot of a File. An empty slot has 0 in after. The field after is stored last, which publishes
+// the slot.
 type record struct {
 	before int64
 	after  atomic.Int64
@@ -62,9 +62,9 @@ const (
 )
 
 // Create makes the file at path, which must not exist, with room for capacity admissions, and maps it. The
-// file is sparse: it occupies at most 16 bytes per admission. If the file system is full, a store into the
-// mapping kills the process with SIGBUS. The caller removes the file, on Windows after every process has
-// closed it, elsewhere at any time.
+// file is sparse: it occupies 16 bytes per admission. If the file system is full, a store into the mapping
+// kills the process with SIGBUS. The caller removes the file, on Windows after every process has closed the
+// file.
 func Create(path string, capacity int) (*File, error) {
 	if capacity < 1 || capacity > capacityMost {
 		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, capacityMost)
@@ -95,7 +95,7 @@ func Open(path string) (*File, error) {
 		return nil, fmt.Errorf("stamps: %w", err)
 	}
 	capacity := (info.Size() - headerSize) / int64(recordSize)
-	if capacity < 1 || capacity > int64(capacityMost) { // access past the end would kill the process with SIGBUS
+	if capacity < 1 || capacity > int64(capacityMost) { // access past the end kills the process with SIGBUS
 		return nil, fmt.Errorf("stamps: %s has %d bytes, must have room for 1 to %d admissions",
 			path, info.Size(), capacityMost)
 	}
@@ -118,14 +118,14 @@ func mapped(f *os.File, capacity int) (*File, error) {
 	}, nil
 }
 
-// Close unmaps the file; its contents remain for other processes. No other call may be under way, and none
-// may follow except Close, which then does nothing. A process that exits need not call Close.
+// Close unmaps the file; the contents remain for other processes. No other call may be under way, and none
+// may follow except another Close, which does nothing.
 func (f *File) Close() error {
 	if f.mem == nil {
 		return nil
 	}
 	mem := f.mem
-	*f = File{} // a call after Close must find nil, not an address that was reused
+	*f = File{} // a later call must find nil, not an address that was reused
 	if err := unmap(mem); err != nil {
 		return fmt.Errorf("stamps: unmap: %w", err)
 	}
@@ -134,7 +134,7 @@ func (f *File) Close() error {
 
 // Append records that one token was admitted at some moment in [before, after]; after must be positive.
 // Append does not allocate. Without a free slot Append only counts; see Overflowed. A process killed inside
-// Append leaves its slot empty, never half written, and so loses at most one admission per goroutine.
+// Append leaves its slot empty, never half written.
 func (f *File) Append(before, after int64) {
 	if slot := f.reserve(); slot != nil {
 		slot.before = before
@@ -142,8 +142,8 @@ func (f *File) Append(before, after int64) {
 	}
 }
 
-// Put writes an admission to the slot with the given number. Puts are for a single caller, and a file has
-// either Appends or Puts. Put ignores a slot out of range.
+// Put writes an admission to the slot with this number, or does nothing for a slot out of range. Only one
+// goroutine may call Put, and only in a file without Appends.
 func (f *File) Put(slot int, before, after int64) {
 	if slot < len(f.slots) {
 		f.slots[slot].before = before
@@ -151,7 +151,7 @@ func (f *File) Put(slot int, before, after int64) {
 	}
 }
 
-// At returns the span that Put wrote to a slot; false for an empty slot.
+// At returns the span that Put wrote to a slot, or false for an empty slot.
 func (f *File) At(slot int) (audit.Span, bool) {
 	if slot >= len(f.slots) {
 		return audit.Span{}, false
@@ -160,8 +160,8 @@ func (f *File) At(slot int) (audit.Span, bool) {
 	return audit.Span{Before: f.slots[slot].before, After: after, N: 1}, after != 0
 }
 
-// reserve returns the next slot, or nil if none is left. The counter alone records an overflow: a SIGKILL
-// could prevent a flag from being set in a second step.
+// reserve returns the next slot, or nil if none is left. The counter alone records an overflow, because a
+// SIGKILL could come before a second store.
 func (f *File) reserve() *record {
 	i := f.head.reserved.Add(1) - 1
 	if i >= int64(len(f.slots)) {
@@ -181,8 +181,8 @@ func (f *File) AppendSpans(dst []audit.Span) []audit.Span {
 	return dst
 }
 
-// Overflowed returns how many Appends of all processes found no slot. If the result is not 0, the record has
-// gaps, and an audit that finds no excess proves nothing.
+// Overflowed returns the number of Appends that found no slot. If the number is not 0, the record has gaps,
+// and an audit that finds no excess proves nothing.
 func (f *File) Overflowed() int64 { return max(0, f.head.reserved.Load()-int64(len(f.slots))) }
 
 // Offered returns the counter of the requests of all processes, admitted or not.

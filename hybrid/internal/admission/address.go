@@ -8,11 +8,11 @@ import (
 // Address is the address of a client or a proxy.
 type Address struct {
 	Addr netip.Addr
-	text string // the canonical spelling, or empty if it is not formatted yet
+	text string // the canonical spelling, or empty if not yet formatted
 }
 
 // ParseAddress reads an address with or without a port, in brackets or not. ParseAddress drops a zone, which
-// has a meaning only on one machine, and reads IPv4 written as IPv6 as IPv4.
+// means something on one machine only, and turns an IPv4-mapped IPv6 address into IPv4.
 func ParseAddress(s string) (a Address, ok bool) {
 	if i := strings.IndexByte(s, ']'); i > 0 && s[0] == '[' {
 		if port := s[i+1:]; port != "" && !isPort(port) {
@@ -37,7 +37,7 @@ func isPort(s string) bool {
 	return len(s) > 1 && len(s) <= len(":65535") && s[0] == ':' && strings.Trim(s[1:], "0123456789") == ""
 }
 
-// Key returns the key of an address: its text, or its prefix if only the first bits count.
+// Key returns a's text, or a's prefix if bits4 or bits6 is less than the length of an address.
 func (a Address) Key(bits4, bits6 int) string {
 	bits := bits6
 	if a.Addr.Is4() {
@@ -54,8 +54,8 @@ func (a Address) Key(bits4, bits6 int) string {
 	return a.Addr.String()
 }
 
-// AddressKey returns the key of the client with address s, or s if it is not an address. An IPv6 /64 is one
-// client, as one customer commonly has a whole /64.
+// AddressKey returns the key of the client with address s, or s if s is no address. The addresses of an IPv6
+// /64 have one key, because one customer commonly has a whole /64.
 func AddressKey(s string) string {
 	if strings.IndexByte(s, ':') >= 0 { // without a colon s is not IPv6 and has no port
 		if a, ok := ParseAddress(s); ok {

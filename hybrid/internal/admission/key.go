@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// NoKey makes err, the error of a KeyFunc, wrap noKey, the ErrNoKey of the package.
+// NoKey returns an error that wraps err, the error of a KeyFunc, and noKey, the ErrNoKey of the caller's
+// package.
 func NoKey(noKey, err error) error {
 	if errors.Is(err, noKey) {
 		return err
@@ -46,8 +47,8 @@ func FirstOf[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	}
 }
 
-// Combine implements Combine of httplimit and rpclimit. The length before each part makes the keys of
-// different parts different.
+// Combine implements Combine of httplimit and rpclimit. Combine writes the length before each part, so that
+// different parts never make equal keys.
 func Combine[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	if len(keys) == 0 {
 		panic("Combine needs a KeyFunc")

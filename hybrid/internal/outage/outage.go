@@ -19,7 +19,7 @@ import (
 const quietFor = 10 * time.Second
 
 // Node records whether one node of a Store answers. A node is away from the first failed call to the first
-// answer, whatever keys are in use. Goroutines may share a Node.
+// answer. Goroutines may share a Node.
 type Node struct {
 	of   *Nodes
 	name string
@@ -30,11 +30,11 @@ type Node struct {
 	failedAt  clock.Instant // when the first failed call was sent
 	aliveAt   clock.Instant // when the latest answered call was sent
 	err       error         // error of the last failed call
-	loggedErr error         // error in the log line about this outage; nil before the line
+	loggedErr error         // error in the log line about the present outage; nil before the line
 	loggedAt  clock.Instant // time of the last log line about the start of an outage
 }
 
-// Watcher is a Limiter that calls the nodes. The functions and the Logger of a Watcher may read the nodes.
+// Watcher is a Limiter that calls the nodes. Away, Back and Logger may read the nodes.
 type Watcher struct {
 	Clock  clock.Clock
 	Logger *slog.Logger // nil means slog.Default()
@@ -45,8 +45,8 @@ type Watcher struct {
 // Name returns the name of the node.
 func (n *Node) Name() string { return n.name }
 
-// Failed records that a call of w, sent at sent, has failed in a way that means the node is away. The failure
-// of a call sent no later than an answered call says nothing about the node. about is added to the log line.
+// Failed records that a call of w, sent at sent, has failed for lack of an answer. The node is then away,
+// unless it has answered a call sent at or after sent. about is added to the log line.
 func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...any) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
@@ -61,7 +61,7 @@ func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...a
 		}
 		n.logLocked(w, about)
 	} else if n.loggedErr != nil && errors.Is(err, lease.ErrPermanent) && !errors.Is(n.loggedErr, lease.ErrPermanent) {
-		n.logLocked(w, about) // an operator must act now
+		n.logLocked(w, about) // ErrPermanent means that an operator must act
 	}
 }
 
@@ -70,14 +70,15 @@ func (n *Node) tellAwayLocked(w *Watcher) {
 	n.of.queue(func() { w.Away(n.name, err) })
 }
 
-// logLocked logs that the node is away, but later if another outage of the node was logged within quietFor.
+// logLocked logs that the node is away. If an outage of the node was logged within quietFor, logLocked logs
+// at the end of quietFor.
 func (n *Node) logLocked(w *Watcher, about []any) {
 	now := w.Clock.Now()
 	if quiet := n.loggedAt.Add(quietFor).Sub(now); n.loggedErr == nil && n.loggedAt > 0 && quiet > 0 {
 		w.Clock.AfterFunc(quiet, func() {
 			n.of.mu.Lock()
 			defer n.of.unlockAndTell()
-			if n.away && n.loggedErr == nil { // also after w has left: others have no line yet
+			if n.away && n.loggedErr == nil { // even if w has left, because other watchers have no line yet
 				n.logLocked(w, about)
 			}
 		})
@@ -108,7 +109,8 @@ func (n *Node) answeredLocked(now, sent clock.Instant) {
 	}
 }
 
-// Answered records that n has answered a call sent at sent. The node for unknown nodes is then back too.
+// Answered records that n has answered a call sent at sent. The answer ends an outage of the unknown node
+// too.
 func (n *Node) Answered(now, sent clock.Instant) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
@@ -118,15 +120,15 @@ func (n *Node) Answered(now, sent clock.Instant) {
 	}
 }
 
-// Why returns the error of the last failed call; nil if no call has failed.
+// Why returns the error of the last failed call, or nil.
 func (n *Node) Why() error {
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
 	return n.err
 }
 
-// Away returns for how long and why the node has been away; 0 and nil while the node answers. called reports
-// whether a call to the node has ended.
+// Away returns for how long and why the node has been away, or 0 and nil while the node answers. called
+// reports whether a call to the node has ended.
 func (n *Node) Away(now clock.Instant) (away time.Duration, called bool, why error) {
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
@@ -137,7 +139,7 @@ func (n *Node) Away(now clock.Instant) (away time.Duration, called bool, why err
 }
 
 // Nodes has the nodes of one Store. All Limiters of the process that call the Store by one clock share one
-// Nodes: the log reports an outage once, and a Limiter without requests hears that a node is back.
+// Nodes: the log reports an outage once, and a Limiter without requests learns that a node is back.
 type Nodes struct {
 	key  key
 	name func(number int) string
@@ -149,11 +151,10 @@ type Nodes struct {
 	telling  bool          // a goroutine runs the queued calls
 }
 
-// queue queues tell, to be called when the lock is released.
 func (all *Nodes) queue(tell func()) { all.tells = append(all.tells, tell) }
 
-// unlockAndTell releases the lock and runs the queued calls one by one. If another goroutine already runs
-// queued calls, that goroutine runs these too.
+// unlockAndTell runs the queued calls one by one without the lock, which it releases. If another goroutine is
+// running queued calls, that goroutine runs all of them.
 func (all *Nodes) unlockAndTell() {
 	defer all.mu.Unlock()
 	if all.telling {
@@ -174,7 +175,7 @@ func (all *Nodes) unlocked(f func()) {
 	f()
 }
 
-// unknown is the number of a node that stands for all nodes that are not found yet.
+// unknown is the number of the node of keys whose node is not known yet.
 const unknown = -1
 
 // key identifies a Store together with the clock of its calls.
@@ -185,8 +186,8 @@ var watched = struct {
 	by map[key]*Nodes
 }{by: make(map[key]*Nodes)}
 
-// Watch returns the nodes of the Store with the identity store, which w calls by the clock with the identity
-// clock, until Leave. Watch reports to w which nodes are away. name returns a node's name.
+// Watch returns the Nodes of the Store with the identity store and the clock with the identity clock, and
+// reports outages to w until Leave. name returns a node's name.
 func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 	watched.Lock()
 	k := key{store, clock}
