@@ -78,19 +78,18 @@ func (f *fallbacks) count(n, admitted int64) {
 }
 
 // Conserved reports whether every token that the store granted is counted once: Leased = Admitted - Fallback
-// + Returned + Burnt + Held. A refunded token stays in Admitted. A false Conserved means a bug in this
-// package.
+// + Returned + Burnt + Held. A refunded token stays in Admitted. False means a bug in this package.
 func (s Stats) Conserved() bool {
 	return s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held &&
 		min(s.Admitted-s.Fallback, s.Returned, s.Burnt, s.Held) >= 0
 }
 
-// limitsCounted bounds the limits that Stats counts separately.
+// limitsCounted bounds the limits that Stats counts one by one.
 const limitsCounted = 64
 
 // LimitStats has the counts of one limit over all its keys. Denied and Shadowed count tokens of requests for
-// which this limit had the longest wait. No limit counts requests in Stats.TableFull or for which LimitsFor
-// failed.
+// which this limit had the longest wait. No limit counts requests in Stats.TableFull or after a failed
+// LimitsFor.
 type LimitStats struct {
 	Limit    Limit // limit of the counts; zero for all limits after the first 64
 	Keys     int   // keys in use now with this limit
@@ -111,7 +110,7 @@ type observer struct {
 	nearly          nearly
 }
 
-// announce runs Events.Denied for a denied request for n tokens, and reports whether Policy.Shadow admits the
+// announce runs Events.Denied for a request for n tokens, and reports whether Policy.Shadow admits the
 // request.
 func (o *observer) announce(key string, n int64) (admitted bool) {
 	if f := o.cfg.Events.Denied; f != nil {
@@ -120,15 +119,13 @@ func (o *observer) announce(key string, n int64) (admitted bool) {
 	return o.cfg.Policy.Shadow
 }
 
-// overrules reports whether Policy.Shadow admits a request that was denied with err. Such a request takes no
-// tokens and leaves no debt.
+// overrules reports whether Policy.Shadow admits, without tokens or debt, a request that was denied with err.
 func (o *observer) overrules(err error) bool {
 	return o.cfg.Policy.Shadow && (err == nil || errors.Is(err, ErrTableFull) ||
 		errors.Is(err, ErrExceedsBurst) || errors.Is(err, ErrInvalidConfig) || errors.Is(err, errNoLimits))
 }
 
-// logger returns the Logger for one log line. Each line calls slog.Default again, because slog.SetDefault may
-// change the result.
+// logger returns the Logger for one log line, because slog.SetDefault may change slog.Default between lines.
 func (o *observer) logger() *slog.Logger {
 	logger := cmp.Or(o.cfg.Logger, slog.Default())
 	if o.cfg.Name != "" {
@@ -489,8 +486,7 @@ func (o *observer) limitsChanged(key string, old, limits []Limit) {
 	}
 }
 
-// conflict counts, logs and announces that the limits stored in key's bucket differ from this process's
-// proposal of the same version.
+// conflict counts, logs and announces that key's bucket has stored other limits under the same version.
 func (o *observer) conflict(key string, stored []Limit, version int64) {
 	stored = slices.Clone(stored)
 	if f := o.cfg.Events.Conflict; f != nil {
@@ -516,7 +512,7 @@ type keyLimit struct {
 	limit Limit
 }
 
-// record reports whether Events.NearlyUsed is to run for l now, and records the run.
+// record reports whether Events.NearlyUsed is to run for l now, and records that it runs.
 func (n *nearly) record(l keyLimit, now clock.Instant) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -552,7 +548,6 @@ func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 // nodeUnknown is the node number of keys for which no node has answered yet, unknownNode the node's name.
 const nodeUnknown, unknownNode = -1, "unknown"
 
-// nodeName returns the name of a node in Stats, Events and log lines.
 func nodeName(store Store, number int) string {
 	if number == nodeUnknown {
 		return unknownNode
