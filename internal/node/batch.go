@@ -8,8 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// Batch is a group of calls that travel together, with the times at which the caller must act without an
-// answer.
+// Batch is a group of calls that travel together, with the times to act if no answer arrives.
 type Batch struct {
 	Owner any  // for the caller's own use
 	Draws bool // the calls are draws of keys at rest
@@ -17,7 +16,7 @@ type Batch struct {
 	sent   clock.Instant
 	due    [dueTimes]clock.Instant
 	passed int           // number of due times that have passed
-	again  clock.Instant // another time at which the caller must act
+	again  clock.Instant // another time to act
 	landed bool
 }
 

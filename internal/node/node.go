@@ -71,8 +71,7 @@ func (n *Node[D]) RTT() time.Duration { return n.latency.p99 }
 // all round trips long, but a lack of CPU only some.
 func (n *Node[D]) Shortest() time.Duration { return slices.Min(n.lately[:]) }
 
-// Gate reports whether a call may be sent now. An urgent call, for which a request waits, need not wait until
-// Next if no batch is under way.
+// Gate reports whether a call may be sent now: after Next, or an urgent call if no batch is under way.
 func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 	return now >= n.Next() || urgent && n.underWay == 0
 }
@@ -160,8 +159,8 @@ const (
 	latencySpan = 3 * time.Second
 )
 
-// latency estimates the 99th percentile of the latest round trips. The latest latencyFew samples count at any
-// age. The zero latency has no samples.
+// latency estimates the 99th percentile of the latest round trips. The latest latencyFew samples always
+// count.
 type latency struct {
 	samples [latencySamples]struct {
 		took time.Duration
@@ -172,7 +171,6 @@ type latency struct {
 	looked clock.Instant // time when p99 was last computed
 }
 
-// add adds a round trip of length d that ended at now.
 func (l *latency) add(now clock.Instant, d time.Duration) {
 	s := &l.samples[l.n%latencySamples]
 	s.took, s.at = d, now

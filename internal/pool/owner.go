@@ -72,8 +72,8 @@ func (p *Pool) Missed() int64 {
 // Interval returns the present report interval (docs/protocol.md section 5.7).
 func (p *Pool) Interval() Interval { return Interval(p.word.Load() >> countBits) }
 
-// Drawn returns the Draw of tokens taken after this call. A caller that may give tokens back calls Drawn
-// before the take.
+// Drawn returns the Draw of tokens taken later: a caller that may give tokens back calls Drawn before the
+// take.
 func (p *Pool) Drawn() Draw {
 	epoch := p.epoch.Load() // load the epoch first; see SetDrawn
 	return Draw{Epoch: epoch, Running: p.running.Load(), Interval: p.Interval()}
@@ -86,8 +86,7 @@ func (p *Pool) SetDrawn(epoch, running int64) {
 	p.epoch.Store(epoch)
 }
 
-// Put puts back n tokens that were taken in the interval in. Put returns false if a report has counted these
-// tokens as spent.
+// Put puts back n tokens that were taken in the interval in, or returns false if a later interval has begun.
 func (p *Pool) Put(n int64, in Interval) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,8 +27,7 @@ const (
 	MarkEmpty   = math.MaxInt64     // the pool is empty
 )
 
-// Pool has the unspent tokens of one key in one process. Any number of goroutines spend the tokens without a
-// lock; Take serves most requests.
+// Pool has the unspent tokens of one key in one process, which goroutines spend without a lock.
 //
 // A Take that succeeds loads the mark, which is hardly ever written, and does one atomic add on the word. A
 // failed Take does not add its token back: an add after the next grant would forge a token.
@@ -77,8 +76,8 @@ func count(word uint64) int64 { return int64(word&countMask) - countBias }
 // Most is the largest number of tokens that a Pool can hold.
 const Most = 1 << (countBits - 2)
 
-// Interval is the number of a report interval, the time between two reports. A token may be put back only in
-// the interval in which it was taken.
+// Interval is the number of a report interval (5.7). A token may be put back only in the interval of its
+// take.
 type Interval uint32
 
 // Taken is the result of a take.
@@ -189,8 +188,7 @@ func (p *Pool) TakeQueued(n int64) bool {
 	return ok
 }
 
-// takeAnyLocked takes n tokens or none from the word and the stripes together. left is the number of tokens
-// left in the word.
+// takeAnyLocked takes n tokens or none from the word and the stripes together. left is the word's new count.
 func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	if left, ok = p.takeWord(n); !ok {
 		p.emptyStripesLocked()
@@ -199,7 +197,7 @@ func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	return left, ok
 }
 
-// takeWord takes n tokens or none from the word. left is the number of tokens left in the word.
+// takeWord takes n tokens or none from the word. left is the word's new count.
 func (p *Pool) takeWord(n int64) (left int64, ok bool) {
 	for {
 		w := p.word.Load()

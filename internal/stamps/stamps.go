@@ -3,7 +3,7 @@
 // A parent calls [Create] for each child, and the child calls [Open]. The child calls [File.Append] with two
 // moments that enclose an admission, from [Now] and [After]. The file is mapped into shared memory: an Append
 // is a few stores and no system call, and a kill loses no store. The parent may read and audit the file at
-// any time, even while the child writes.
+// any time.
 //
 // Package stamps runs on Unix and on Windows.
 package stamps
@@ -35,8 +35,7 @@ type File struct {
 	slots []record
 }
 
-// header is the start of the file. Each counter has 128 bytes of its own, for processors that fetch cache
-// lines in pairs.
+// header is the start of the file. Each counter has two cache lines, which some processors fetch in pairs.
 type header struct {
 	reserved   atomic.Int64 // number of Appends; those above the file's capacity got no slot
 	_          [120]byte
@@ -46,8 +45,7 @@ type header struct {
 	_          [120]byte
 }
 
-// record is one slot of a File. An empty slot has 0 in after. The field after is stored last, which publishes
-// the slot.
+// record is one slot of a File. The field after is stored last; an empty slot has 0 in after.
 type record struct {
 	before int64
 	after  atomic.Int64
@@ -63,8 +61,8 @@ const (
 
 // Create makes the file at path, which must not exist, with room for capacity admissions, and maps it. The
 // file is sparse: it occupies 16 bytes per admission. If the file system is full, a store into the mapping
-// kills the process with SIGBUS. The caller removes the file, on Windows after every process has closed the
-// file.
+// kills the process with SIGBUS. The caller removes the file; Windows requires that every process has closed
+// it.
 func Create(path string, capacity int) (*File, error) {
 	if capacity < 1 || capacity > capacityMost {
 		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, capacityMost)

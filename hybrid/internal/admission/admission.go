@@ -1,5 +1,4 @@
-// Package admission makes the decision that httplimit and rpclimit share: it admits, delays or denies a
-// request from the network.
+// Package admission admits, delays or denies a request from the network for httplimit and rpclimit.
 package admission
 
 import (
@@ -18,8 +17,7 @@ type Key interface {
 
 // Decide takes n tokens of key or none. A denied request waits for the tokens, at most for patience and until
 // ctx ends, but not if its RetryAfter is longer than patience. Decide returns the Result of Take, with OK set
-// after a successful wait, and the error of Take or WaitN. A wait that lasts for patience without success is
-// a denial without an error.
+// after a successful wait, and the error of Take or WaitN. The end of patience is a denial without an error.
 //
 // Stats counts a waiting request as denied, and also as admitted after a successful wait.
 func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybrid.Result, error) {
@@ -41,8 +39,7 @@ func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybr
 	return r, err
 }
 
-// Failed reports whether the fallback has denied because the store did not answer. Such a request may be
-// within the limit.
+// Failed reports whether the fallback has denied, because the store did not answer.
 func Failed(r hybrid.Result) bool { return !r.OK && r.Source == hybrid.SourceFallback }
 
 // NeverServed reports whether err means that the limiter never admits the request: the cost is above the

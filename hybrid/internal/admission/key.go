@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// NoKey returns an error that wraps err, the error of a KeyFunc, and noKey, the ErrNoKey of the caller's
-// package.
+// NoKey returns an error that wraps err, the error of a KeyFunc, and noKey, an ErrNoKey.
 func NoKey(noKey, err error) error {
 	if errors.Is(err, noKey) {
 		return err
@@ -47,8 +46,7 @@ func FirstOf[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	}
 }
 
-// Combine implements Combine of httplimit and rpclimit. Combine writes the length before each part, so that
-// different parts never make equal keys.
+// Combine implements Combine of httplimit and rpclimit. Lengths before the parts keep keys different.
 func Combine[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	if len(keys) == 0 {
 		panic("Combine needs a KeyFunc")

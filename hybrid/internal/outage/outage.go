@@ -18,8 +18,7 @@ import (
 // quietFor is the shortest time between two log lines that a node is away.
 const quietFor = 10 * time.Second
 
-// Node records whether one node of a Store answers. A node is away from the first failed call to the first
-// answer. Goroutines may share a Node.
+// Node records whether one node of a Store answers. A node is away from a failed call to the next answer.
 type Node struct {
 	of   *Nodes
 	name string
@@ -42,7 +41,7 @@ type Watcher struct {
 	Back   func(node string, after time.Duration)
 }
 
-// Name returns the name of the node.
+// Name returns the node's name.
 func (n *Node) Name() string { return n.name }
 
 // Failed records that a call of w, sent at sent, has failed for lack of an answer. The node is then away,
@@ -70,8 +69,7 @@ func (n *Node) tellAwayLocked(w *Watcher) {
 	n.of.queue(func() { w.Away(n.name, err) })
 }
 
-// logLocked logs that the node is away. If an outage of the node was logged within quietFor, logLocked logs
-// at the end of quietFor.
+// logLocked logs that the node is away, at the earliest quietFor after the last such line.
 func (n *Node) logLocked(w *Watcher, about []any) {
 	now := w.Clock.Now()
 	if quiet := n.loggedAt.Add(quietFor).Sub(now); n.loggedErr == nil && n.loggedAt > 0 && quiet > 0 {
@@ -109,8 +107,7 @@ func (n *Node) answeredLocked(now, sent clock.Instant) {
 	}
 }
 
-// Answered records that n has answered a call sent at sent. The answer ends an outage of the unknown node
-// too.
+// Answered records that n has answered a call sent at sent, and ends an outage of the unknown node too.
 func (n *Node) Answered(now, sent clock.Instant) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
