@@ -32,8 +32,7 @@ const callTimeoutMax = time.Minute
 type Config struct {
 	// Name is part of every stored key, so that user 17 of "login" and user 17 of "api" have separate
 	// buckets. Log lines and Stats show Name. A Name has at most 64 characters of A-Z, a-z, 0-9, '_', '.' and
-	// '-'. Services with an empty Name in the same Redis and with the same redisbucket.Config.Prefix share
-	// buckets.
+	// '-'. Services with an empty Name share buckets, unless redisbucket.Config.Prefix differs.
 	//
 	// Limiters of one Store with equal Name and Version share their buckets. In one process, New refuses a
 	// Limiter whose Limits, Overcommit, Target or StartEmpty differ from those of an open Limiter that shares
@@ -63,8 +62,7 @@ type Config struct {
 	// Versions, usually 0, new limits are in force two TTLs after the last call of a process with the old
 	// limits. Under equal Versions an added limit starts empty (see Refresh), because adding a limit
 	// repeatedly would otherwise grant a burst each time. With a higher Version an added limit starts full:
-	// raise Version to add a quota to a running fleet. A higher Version also removes limits that SetLimits
-	// has set, Blocked included.
+	// raise Version to add a quota to a running fleet. A higher Version also removes limits of SetLimits.
 	Version int64
 	Policy  lease.Policy // settings of leasing
 	Scope   Scope        // processes that share a bucket; all by default
@@ -75,8 +73,8 @@ type Config struct {
 	CallTimeout time.Duration
 	// Priorities has the fractions of every burst that the classes 1, 2 and so on of Key.Class leave to
 	// earlier classes. The bucket grants tokens to class p only while its level exceeds Priorities[p-1] of
-	// the burst, so important requests continue when the bucket runs low. The fractions must rise, and lie
-	// between Policy.Headroom and 1.
+	// the burst, so important requests continue when the bucket runs low. The fractions rise from
+	// Policy.Headroom to below 1.
 	Priorities []float64
 	// KeysMax bounds the table of keys; 0 means 1,048,576. The longest idle keys leave a full table. A key
 	// longer than 1 KiB (lease.KeyMax) is stored as its SHA-256.
@@ -136,7 +134,6 @@ func isName(name string) bool {
 	return len(name) <= nameMax && !strings.ContainsFunc(name, foreign)
 }
 
-// reactsToDenials reports whether a denial runs Events.Denied or Policy.Shadow admits denied requests.
 func (c *Config) reactsToDenials() bool { return c.Events.Denied != nil || c.Policy.Shadow }
 
 func (c Config) withDefaults() Config {
@@ -191,9 +188,8 @@ type Events struct {
 	// NodeBack runs when a node that was away has answered a call; after is the time since NodeAway. A node
 	// without requests or due reports gets no call and stays away. NodeBack does not run after Close.
 	NodeBack func(node string, after time.Duration)
-	// KeyFailed runs when a lease call for key has failed although the key's node answers, for example
-	// because the bucket is damaged. Until a call for key succeeds, Policy.Fallback decides requests for key,
-	// and KeyFailed does not run again.
+	// KeyFailed runs when a lease call for key has failed although the node answers, for example because the
+	// bucket is damaged. Until a call for key succeeds, Policy.Fallback decides its requests.
 	KeyFailed func(key string, err error)
 	// Lost runs when n leased tokens are lost unspent.
 	Lost func(key string, n int64, reason LossReason)
@@ -208,8 +204,7 @@ type Events struct {
 	// most once in the time that an empty limit takes to fill. Another process may run NearlyUsed at a later
 	// crossing. If the reply to the crossing call is lost, no process runs NearlyUsed.
 	NearlyUsed func(key string, limit Limit, share float64)
-	// Misconfigured runs for an error of Config.LimitsFor and for invalid limits of LimitsFor or
-	// KeyWithLimits.
+	// Misconfigured runs for an error of LimitsFor and for invalid limits of LimitsFor or KeyWithLimits.
 	Misconfigured func(key string, err error)
 }
 
@@ -220,8 +215,7 @@ const (
 	// LossVoid means that the bucket does not know the lease: the bucket was evicted, flushed or lost in a
 	// failover, or has had no call of this process for a TTL.
 	LossVoid LossReason = "void"
-	// LossExpired means that the lease ended before a reply renewed it, or that a call that returned tokens
-	// had no answer in time.
+	// LossExpired means that the lease ended before a reply, or that a call that returned tokens had none.
 	LossExpired LossReason = "expired"
 )
 
@@ -257,8 +251,7 @@ const (
 // they replace: a suspended limit later continues as if only time had passed.
 //
 // A denial by Blocked has a RetryAfter of 100 years. Wait on a blocked key fails at once with
-// ErrWouldExceedDeadline if its context has a deadline, and otherwise waits for new limits or the context's
-// end.
+// ErrWouldExceedDeadline if its context has a deadline, and otherwise waits for new limits.
 var (
 	Unlimited = lease.Unlimited // limit that admits everything, even while the store is away
 	Blocked   = lease.Blocked   // limit that admits nothing, even by Policy.Fallback
@@ -273,8 +266,8 @@ var (
 // at most n in any window, but may admit all n at once, and needs a larger margin.
 func PerSecond(n int64) Limit { return lease.PerSecond(n) }
 
-// PerMinute returns a limit of n tokens per minute with a burst of n, as in redis_rate. After idle time a key
-// with PerMinute admits up to 2n tokens in a minute; a key with Sliding does not.
+// PerMinute returns a limit of n tokens per minute with a burst of n. After idle time a key with PerMinute
+// admits up to 2n tokens in a minute; a key with Sliding does not.
 func PerMinute(n int64) Limit { return lease.PerMinute(n) }
 
 // PerHour returns a limit of n tokens per hour with a burst of n.
@@ -290,8 +283,7 @@ func Sliding(n int64, w time.Duration) Limit { return lease.Sliding(n, w) }
 // after the start of 1970 in UTC; see lease.Calendar.
 func Calendar(n int64, period, offset time.Duration) Limit { return lease.Calendar(n, period, offset) }
 
-// ParseLimit reads a limit such as "100/s", "5000/m burst 200", "1/250ms", "100 in 1m" or "1000 each 24h from
-// 16h"; see lease.ParseLimit.
+// ParseLimit reads a limit such as "100/s", "5000/m burst 200" or "100 in 1m"; see lease.ParseLimit.
 func ParseLimit(s string) (Limit, error) { return lease.ParseLimit(s) }
 
 // Errors of this package wrap ErrClosed or one of the sentinels below, for errors.Is.
@@ -317,7 +309,6 @@ var (
 
 var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
 
-// errNoLimits is wrapped by the error of a failed LimitsFor.
 var errNoLimits = errors.New("hybrid: LimitsFor failed")
 
 // unavailable returns the error of an operation that failed at the store with err.
@@ -360,7 +351,6 @@ func headroomOf(l Limit, headroom float64) int64 {
 	return int64(math.Ceil(float64(l.Capacity()) * headroom))
 }
 
-// checkPriorities adds the violations of c.Priorities to bad.
 func (c Config) checkPriorities(bad *violation.List) {
 	least := c.Policy.Headroom
 	for i, share := range c.Priorities {

@@ -13,7 +13,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// request is one call of a method that takes tokens.
 type request struct {
 	name     string
 	spot     spot                   // the key's place in the table; zero before the look-up
@@ -36,7 +35,6 @@ func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Du
 	return min(callTimeout, r.until.Sub(now))
 }
 
-// context returns the caller's context, or nil if the method takes no context.
 func (r *request) context() context.Context {
 	if r.verb == "" {
 		return nil
@@ -83,8 +81,7 @@ type Result struct {
 	// RetryAfter between attempts is denied at most once per token. In an outage RetryAfter is the time until
 	// the local share has the tokens, or else a CallTimeout.
 	RetryAfter time.Duration
-	// ResetAfter is the time until the limit is full again if nothing is drawn; for a sliding window it is an
-	// upper bound.
+	// ResetAfter is the longest time until the limit is full again if nothing is drawn.
 	ResetAfter time.Duration
 	Source     Source // basis of the decision
 }
@@ -131,7 +128,6 @@ type hold struct {
 	draw   pool.Draw
 }
 
-// takeHold takes n tokens from the pool and returns them as a hold.
 func (e *entry) takeHold(n int64) (hold, bool) {
 	if e == nil || n <= 0 {
 		return hold{}, false
@@ -150,7 +146,6 @@ func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
 	return true
 }
 
-// allowSlowly finishes an Allow whose take from the pool had the outcome t.
 func (m *member) allowSlowly(r request, t pool.Taken) bool {
 	switch t {
 	case pool.Took:
@@ -217,8 +212,7 @@ func (m *member) patience(p protocol.Patience) protocol.Patience {
 	return p
 }
 
-// deny announces the denial d of r, counts d unless an entry has counted it, and returns d, which admits r if
-// Policy.Shadow does.
+// deny announces d, a denial of r, and counts d unless an entry has counted it. Policy.Shadow may admit r.
 func (m *member) deny(r request, d decision) decision {
 	o := m.observer
 	r.n = d.obtainable(r.patience, r.n)
@@ -267,7 +261,7 @@ func (d *decision) obtainable(p protocol.Patience, n int64) int64 {
 	return n
 }
 
-// book counts as denied the n tokens that a joined request did not get from d's key.
+// book counts n tokens as denied that a joined request did not get from d's key.
 func (m *member) book(d *decision, n int64) {
 	switch {
 	case d.share != nil:
@@ -280,8 +274,7 @@ func (m *member) book(d *decision, n int64) {
 	}
 }
 
-// answer decides r: for a key in use by its entry, for a key at rest by a draw, the local share or a new
-// entry.
+// answer decides r by the key's entry, or for a key at rest by a draw, the local share or a new entry.
 func (m *member) answer(r request) decision {
 	switch {
 	case !m.open():
@@ -345,8 +338,7 @@ func (m *member) answer(r request) decision {
 // countable bounds n, a number of denied tokens, so that the sums in Stats cannot overflow.
 func countable(n int64) int64 { return min(n, lease.WaitingMax) }
 
-// askCapacity asks the store for the burst in force, at most once per TTL, and reports whether r is within
-// the burst (docs/protocol.md section 9.12).
+// askCapacity asks the store for the burst in force, and reports whether r is within it (9.12).
 func (m *member) askCapacity(e *entry, r request) bool {
 	now := m.cfg.Clock.Now()
 	if !e.claimCapacityAsk(now, r.n) {

@@ -26,7 +26,7 @@ type draw struct {
 
 // begin returns a draw for r, whose key has no entry. If the key's node is away and the key never had a
 // reply, begin returns the answer of the local share instead: an entry takes kilobytes and a later call, and
-// a client may invent any number of keys. If Terms.Denies, such a key does not even get a slot. begin returns
+// a client may invent any number of keys. If Terms.Denies, such a key gets no slot either. begin returns
 // neither if an entry must decide.
 func (m *member) begin(r *request) (one *draw, share *decision, err error) {
 	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // buckets in memory need no draws
@@ -64,7 +64,6 @@ func (m *member) begin(r *request) (one *draw, share *decision, err error) {
 	return one, share, nil
 }
 
-// termsAt returns the protocol.Terms of a key at rest on node n that proposes c.
 func (m *member) termsAt(n *storeNode, c *lease.Config) protocol.Terms {
 	return protocol.Terms{ID: *m.id.Load(), Policy: &m.cfg.Policy, Proposed: c, RTT: n.rtt(),
 		CallTimeout: m.cfg.CallTimeout}
@@ -123,7 +122,6 @@ func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decisi
 	return one, share
 }
 
-// decide sends d and returns its answer to r.
 func (d *draw) decide(r *request) decision {
 	d.target.join(&d.call, d.state.Sent)
 	answer := d.await()
@@ -161,8 +159,7 @@ func (m *member) shareDecision(
 	return d
 }
 
-// await waits for the answer to d. If the request's context ends first, an entry takes over d and gives back
-// the tokens of d.
+// await waits for the answer to d. If the request's context ends first, an entry takes over d.
 func (d *draw) await() protocol.Decision {
 	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // otherwise the batch times out earlier
 		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.state.Sent), func() { d.takeOver() }).Stop()

@@ -148,8 +148,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	return due.Call, due.At
 }
 
-// restLocked ends an unused entry and keeps its state in the slot. restLocked returns false, and does
-// nothing, if state would be lost.
+// restLocked ends an unused entry and keeps its state in the slot, or returns false if state would be lost.
 func (e *entry) restLocked(now clock.Instant) bool {
 	lifetime := e.client.Lifetime()
 	m, ok := e.client.Rest()
@@ -182,7 +181,6 @@ func (e *entry) close() {
 	})
 }
 
-// leave starts to give back all tokens of e, for Shutdown.
 func (e *entry) leave() {
 	e.whileOpen(func() {
 		e.leaving = true
@@ -236,7 +234,6 @@ func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
 	return protocol.StateOutlook(&st, n, held, e.m.cfg.Policy.Headroom, admitted)
 }
 
-// limits returns the limits in the last reply, or nil before the first reply.
 func (e *entry) limits() []Limit {
 	if h := e.heard.Load(); h != nil {
 		return h.Limits()
@@ -357,8 +354,7 @@ func (e *entry) bucketChanged(limits []Limit) {
 	})
 }
 
-// refund adds a refund of n tokens to e's next call, or returns false if e has ended. d is the tokens' draw,
-// or nil if unknown.
+// refund adds a refund of n tokens to e's next call, or returns false if e has ended. d may be nil.
 func (e *entry) refund(n int64, d *pool.Draw) bool {
 	return e.whileOpen(func() {
 		e.client.Holder.Refund(min(n, e.client.Capacity()), d)
@@ -576,8 +572,7 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 	}
 }
 
-// proposeAgain proposes c, unless a later Refresh has proposed already. refreshes is the number of Refresh
-// calls before LimitsFor returned c.
+// proposeAgain proposes c unless a later Refresh, with a higher number in refreshes, has proposed already.
 func (e *entry) proposeAgain(c *lease.Config, refreshes int64) {
 	if !e.byHandle && refreshes >= e.refreshes {
 		e.refreshes = refreshes
@@ -585,7 +580,7 @@ func (e *entry) proposeAgain(c *lease.Config, refreshes int64) {
 	}
 }
 
-// insist makes e propose c, the configuration of a KeyWithLimits handle.
+// insist makes e propose c, the configuration of KeyWithLimits.
 func (e *entry) insist(c *lease.Config) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -24,8 +24,7 @@ const joinMax, holdsInline = 16, 4
 // A request for n tokens takes n of every key, and 2n of a key that Join got twice.
 //
 // Like a single key, a Joined may deny for a moment although the buckets have tokens: each of two processes
-// may hold the last tokens of a different key. A test that counts exactly uses one Limiter, or shuts down one
-// Limiter before it uses the next.
+// may hold the last tokens of a different key. A test that counts exactly uses one Limiter at a time.
 //
 // Keys of a Joined may belong to several open Limiters on different Stores. Goroutines may share a Joined.
 type Joined struct {
@@ -121,9 +120,9 @@ func (j *Joined) Take(ctx context.Context, n int64) (Result, error) {
 	return a.result, a.err
 }
 
-// TakeEach is Take with a number for each key: TakeEach takes n[i] tokens of the i-th key of Join, for
-// example one token for a request and 500 for its words. Result.Taken counts tokens of the key that binds. If
-// len(n) differs from the number of arguments of Join, the error wraps ErrInvalidN.
+// TakeEach is Take with a number for each key: n[i] tokens of the i-th key of Join, for example one for a
+// request and 500 for its words. Result.Taken counts tokens of the key that binds. If len(n) is not the
+// number of arguments of Join, the error wraps ErrInvalidN.
 func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 	e, err := j.eachOf(n)
 	if err != nil {
@@ -132,8 +131,7 @@ func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 	return e.Take(ctx, 1)
 }
 
-// eachOf returns a copy of j. A request for one token to the copy takes n[i] tokens of the i-th argument of
-// Join.
+// eachOf returns a copy of j, whose request for one token takes n[i] tokens of the i-th argument of Join.
 func (j *Joined) eachOf(n []int64) (*Joined, error) {
 	if j.err != nil {
 		return j, nil
@@ -217,7 +215,6 @@ func (j *Joined) Refund(n int64) {
 	}
 }
 
-// take implements Take and TakeUpTo.
 func (j *Joined) take(ctx context.Context, n int64, p protocol.Patience) joinedAnswer {
 	if ctx.Err() != nil {
 		return joinedAnswer{err: endedBy(ctx, "take")}
@@ -277,7 +274,7 @@ func binding(all []Result) Result {
 	return r
 }
 
-// takeOne takes one token of every key from the pools, or none, on the hot path.
+// takeOne takes one token of every key from the pools, or none.
 func (j *Joined) takeOne() bool {
 	if len(j.fastKeys) == 0 {
 		return false
@@ -308,8 +305,7 @@ func (j *Joined) takeOne() bool {
 	return true
 }
 
-// takeAll takes n tokens of every key from the pools, or none, and appends them to holds in the order of
-// j.parts.
+// takeAll takes n tokens of every key from the pools, or none, and appends them to holds.
 func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	if n <= 0 || j.err != nil {
 		return nil, false
@@ -347,7 +343,7 @@ type joinedAnswer struct {
 	result  Result
 }
 
-// tokens returns how many tokens of p's key a request for n takes. n is not negative.
+// tokens returns the number of tokens of p's key that a request for n takes. n is not negative.
 func (p *part) tokens(n int64) int64 { return product(n, p.times) }
 
 // ask returns the answer of p's key. ask counts no denial: Joined.deny counts it for the key that binds.
@@ -428,8 +424,7 @@ func (j *Joined) decide(r request) joinedAnswer {
 }
 
 // trimToSmallest lowers r, an UpTo request, to the smallest grant of a key. That key counts the missing
-// tokens as denied. trimToSmallest returns false, and leaves r unchanged, if that grant is less than a
-// request for one token takes.
+// tokens as denied. trimToSmallest returns false if that grant is less than one requested token takes.
 func (j *Joined) trimToSmallest(r *request, answers []decision) bool {
 	n, least := r.n, -1
 	for i := range answers {
@@ -470,7 +465,6 @@ func (j *Joined) admit(r request, answers []decision) joinedAnswer {
 	return joinedAnswer{ok: true, answers: answers}
 }
 
-// invalid returns the error of an invalid request for n tokens, or nil.
 func (j *Joined) invalid(n int64) error {
 	if j.err != nil {
 		return j.err
@@ -542,9 +536,9 @@ func (j *Joined) gather(r request) joinedAnswer {
 	}
 }
 
-// gatherFrom waits at the key parts[first] first and then at the other keys, in the same order for all
-// requests. If a key takes too long in a bounded try, gatherFrom gives back all tokens and returns the key's
-// index as slow; otherwise slow is -1.
+// gatherFrom waits at the key parts[first] and then at the other keys, in the same order for all requests. If
+// a key takes too long in a bounded try, gatherFrom gives back all tokens and returns the key as slow, else
+// -1.
 func (j *Joined) gatherFrom(r request, first int, bounded bool) (a joinedAnswer, slow int) {
 	answers := make([]decision, len(j.parts))
 	for k := range j.parts {
@@ -607,8 +601,7 @@ func (j *Joined) scarcest(r request) (scarcest int) {
 	return scarcest
 }
 
-// deniesFor is entry.deniesFor for r and p's key, with unknownDenial for a key at rest that denied its last
-// request.
+// deniesFor is entry.deniesFor, with unknownDenial for a key at rest that denied its last request.
 func (p *part) deniesFor(r request) (in time.Duration, sure bool) {
 	n := p.tokens(r.minTokens())
 	e := p.inUse()

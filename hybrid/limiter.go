@@ -234,8 +234,7 @@ func (l *Limiter) Levels(ctx context.Context, key string) ([]Level, error) {
 // Ping opens a connection to every node of the store and prepares the node for calls. Opening a connection
 // can take longer than CallTimeout: call Ping before the first request. Ping tries operations of lease calls,
 // such as a write, but takes no tokens. For Policy.ColdStart, a Ping does not count as a reply about a key.
-// Errors of Ping wrap the context's error, ErrClosed or ErrUnavailable, and also lease.ErrPermanent if an
-// operator must act.
+// Errors of Ping wrap the context's error, ErrClosed or ErrUnavailable, some also lease.ErrPermanent.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {
 	case !l.open():
@@ -257,8 +256,8 @@ func (l *Limiter) Ping(ctx context.Context) error {
 }
 
 // Stats returns sums over all keys, including forgotten keys. Counters never decrease, except that
-// Reservation.Cancel and a denied Join lower Admitted. Stats reads every key in use: call Stats once a
-// second, not for each request.
+// Reservation.Cancel and a denied Join lower Admitted. Stats reads every key in use: call Stats once a second
+// at most.
 func (l *Limiter) Stats() Stats {
 	c := &l.observer.counters
 	c.statsMu.Lock()
@@ -295,7 +294,7 @@ func (l *Limiter) Stats() Stats {
 	return st
 }
 
-// watch shares outage reports with the other Limiters of the store.
+// watch makes g report outages, together with the other Limiters of the store.
 func (g *group) watch() {
 	g.watcher = &outage.Watcher{
 		Clock: g.cfg.Clock, Logger: g.cfg.Logger, Away: g.observer.nodeAway, Back: g.observer.nodeBack,
@@ -311,8 +310,7 @@ type identity struct {
 	version int64
 }
 
-// storeIdentity returns equal values for Stores that share their buckets, such as two redisbucket.Stores with
-// one client and prefix.
+// storeIdentity returns equal values for Stores that share their buckets; see lease.Identifier.
 func storeIdentity(store Store) any {
 	id := any(store)
 	if s, ok := store.(lease.Identifier); ok {
@@ -339,8 +337,8 @@ type proposers struct {
 	limiters int
 }
 
-// register records an open Limiter. register refuses a Limiter that shares buckets with an open Limiter and
-// proposes other settings: chance would decide which settings are in force.
+// register records an open Limiter, or refuses a Limiter whose settings differ from those of an open Limiter
+// of the same buckets: chance would decide which settings are in force.
 func (id identity) register(proposed lease.Config) error {
 	openLimiters.Lock()
 	defer openLimiters.Unlock()

@@ -33,8 +33,8 @@ type proposal struct {
 	err    error
 }
 
-// configFor returns the configuration to propose for key, with the limits of own (of KeyWithLimits, or nil),
-// of LimitsFor or of Config.Limits.
+// configFor returns the configuration to propose for key: own if it is not nil, or else the limits of
+// LimitsFor or Config.Limits.
 func (p *proposer) configFor(ctx context.Context, key string, own *proposal) (lease.Config, error) {
 	if own != nil {
 		return own.config, own.err
@@ -90,8 +90,8 @@ func (p *proposer) share(c lease.Config) *lease.Config {
 const limitsRetry = 5 * time.Second
 
 // configForNew is configFor for a key that becomes active. ctx is nil if the request has no context. If
-// LimitsFor fails, configForNew returns the limits of the key's bucket, or Config.Limits without a bucket,
-// and calls LimitsFor again later.
+// LimitsFor fails, the limits are those of the key's bucket, or Config.Limits without a bucket, and LimitsFor
+// runs again later.
 func (p *proposer) configForNew(ctx context.Context, key string) (lease.Config, error) {
 	ctx, end := p.withTimeout(ctx)
 	defer end()

@@ -28,7 +28,6 @@ func (l *Limiter) Allow(key string) bool {
 	return e != nil && e.take(1) || m.decide(p.request(key, e, 1, protocol.OneCall)).ok
 }
 
-// request returns a request for n tokens of key, which is at p in the table. e is the key's entry, or nil.
 func (p spot) request(key string, e *entry, n int64, patience protocol.Patience) request {
 	return request{name: key, spot: p, n: n, entry: e, patience: patience}
 }
@@ -38,8 +37,7 @@ func (m *member) request(key string, n int64, patience protocol.Patience) reques
 	return p.request(key, p.entry(), n, patience)
 }
 
-// AllowN takes n tokens of key or none; see Allow. AllowN returns true for an n of 0, and false for a
-// negative n or an n above the burst.
+// AllowN takes n tokens of key or none; see Allow. For a negative n or an n above the burst it returns false.
 func (l *Limiter) AllowN(key string, n int64) bool {
 	r := l.first.request(key, n, protocol.OneCall)
 	return r.entry.take(n) || l.first.decide(r).ok
@@ -85,8 +83,8 @@ func (l *Limiter) key(m *member, name string, own *proposal) *Key {
 
 // KeyWithLimits returns a handle for a key whose limits the caller already knows, in place of limits of
 // LimitsFor or Config.Limits. If the bucket has other limits, they stay in force until no process and no
-// other handle has proposed them for two TTLs, about a second. Events.Conflict and the log report such a
-// conflict with the next call.
+// other handle has proposed them for two TTLs, about a second. Events.Conflict and the log report the
+// conflict.
 //
 // SetLimits changes limits at once and for all processes. The caller may make a new handle for each request.
 // For two kinds of work of one customer, use two keys: a key has only one set of limits at a time.
@@ -204,11 +202,9 @@ func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error)
 // Refund gives back n admitted tokens that were not used after all. Refund does not wait: the refund travels
 // with the key's next lease call, within a Target. The bucket credits the tokens as if they were taken since
 // the last call. For tokens taken earlier from a window use Reserve and Settle, because the window may no
-// longer count them. A refund is lost if the store fails before the call. Refunding more tokens than were
-// taken breaks the limit.
+// longer count them. A refund of more tokens than were taken breaks the limit.
 //
-// Refund does nothing after Close, for an empty key, for a negative n, or for a key outside this process's
-// table.
+// Refund does nothing after Close, for a negative n, or for a key outside this process's table.
 func (k *Key) Refund(n int64) { k.refund(n, nil) }
 
 // Peek reads the bucket without taking tokens; see Limiter.Peek.
@@ -243,8 +239,7 @@ func (k *Key) atRest(check func(*protocol.Key) bool) (yes bool) {
 }
 
 // giveBack gives back n of h's tokens as if they had not been taken. The tokens return to their pool, or
-// travel with the key's next call. If the Limiter is closed or the key has left the table, giveBack burns the
-// tokens.
+// travel with the key's next call. Otherwise giveBack burns the tokens.
 func (k *Key) giveBack(h *hold, n int64) {
 	if n <= 0 || h.n == 0 {
 		return
@@ -306,8 +301,7 @@ func (k *Key) charge(n int64) (charged int64, err error) {
 // actual cost, or Cancel if the work was not done. Only the first Settle or Cancel has an effect. Without
 // either, the estimate is spent. Goroutines may share a Reservation.
 //
-// Unlike the Reservation of golang.org/x/time/rate, which promises future tokens, this Reservation has its
-// tokens now or is not OK.
+// A Reservation has its tokens now or is not OK: it promises no future tokens, unlike that of x/time/rate.
 type Reservation struct {
 	result   Result
 	settled  atomic.Bool
@@ -399,9 +393,8 @@ func (r *Reservation) settle(cost func(*reserved) int64) error {
 }
 
 // Cancel gives back the reserved tokens because the work was not done. The bucket credits the tokens less its
-// refill since the reservation. The bucket credits none if since then the limits have changed or a refund has
-// raised the level. Cancel thus never exceeds the limit; Settle(0) refunds all tokens. After Close, Cancel
-// loses the tokens.
+// refill since the reservation, or none after a change of limits or a refund that raised the level. Cancel
+// thus never exceeds the limit; Settle(0) refunds all tokens. After Close, Cancel loses the tokens.
 func (r *Reservation) Cancel() {
 	if !r.end() {
 		return
