@@ -32,7 +32,7 @@ const callTimeoutMax = time.Minute
 type Config struct {
 	// Name is part of every stored key, so that user 17 of "login" and user 17 of "api" have separate
 	// buckets. Log lines and Stats show Name. A Name has at most 64 characters of A-Z, a-z, 0-9, '_', '.' and
-	// '-'. Services with an empty Name share buckets, unless redisbucket.Config.Prefix differs.
+	// '-'. Services of one Redis with an empty Name share buckets, unless redisbucket.Config.Prefix differs.
 	//
 	// Limiters of one Store with equal Name and Version share their buckets. In one process, New refuses a
 	// Limiter whose Limits, Overcommit, Target or StartEmpty differ from those of an open Limiter that shares
@@ -81,7 +81,7 @@ type Config struct {
 	KeysMax    int
 	Clock      clock.Clock // nil means the system's clock; tests use testing/synctest
 	InstanceID string      // label of this process in the store, followed by random bits
-	// Logger gets log lines for the operator; nil means slog.Default(). Its handler must not use the Limiter.
+	// Logger gets log lines for the operator; nil means slog.Default(). The handler must not use the Limiter.
 	Logger *slog.Logger
 	Events Events // hooks
 }
@@ -215,7 +215,7 @@ const (
 	// LossVoid means that the bucket does not know the lease: the bucket was evicted, flushed or lost in a
 	// failover, or has had no call of this process for a TTL.
 	LossVoid LossReason = "void"
-	// LossExpired means that the lease ended before a reply, or that a call that returned tokens had none.
+	// LossExpired means that no reply renewed the lease in time, or confirmed that tokens were returned.
 	LossExpired LossReason = "expired"
 )
 

@@ -20,7 +20,7 @@ type request struct {
 	handle   *atomic.Pointer[entry] // entry of the Key handle; nil without a handle
 	own      *proposal              // proposal of KeyWithLimits; nil for other requests
 	n        int64
-	entry    *entry // entry whose pool lacks n tokens; nil if the key has none or is not looked up
+	entry    *entry // entry of the key, whose pool lacks n tokens; nil without an entry
 	patience protocol.Patience
 	joined   bool            // whether a Join made the request; a Join counts only the denial that binds
 	ctx      context.Context // context of the request; nil means no end
@@ -75,11 +75,11 @@ type Result struct {
 	Taken     int64  // tokens taken: all if OK, or fewer by TakeUpTo
 	Shadowed  bool   // whether Policy.Shadow admitted a denied request; other fields describe the denial
 	Key       string // the key; for a Joined the key that binds (see Joined.Take)
-	Limit     Limit  // after a denial the limit with the longest wait, else with the smallest fraction left
+	Limit     Limit  // after a denial the limit with the longest wait, else that with the smallest fraction left
 	Remaining int64  // tokens in this process and in the bucket at the last reply, less Policy.Headroom
 	// RetryAfter is the time until the tokens can exist: 0 if OK, above 0 for a denial. A caller that sleeps
 	// RetryAfter between attempts is denied at most once per token. In an outage RetryAfter is the time until
-	// the local share has the tokens, or else a CallTimeout.
+	// the local share has the tokens, or CallTimeout without a local share.
 	RetryAfter time.Duration
 	// ResetAfter is the longest time until the limit is full again if nothing is drawn.
 	ResetAfter time.Duration
@@ -132,7 +132,7 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 	if e == nil || n <= 0 {
 		return hold{}, false
 	}
-	draw := e.client.Holder.Pool.Drawn() // before the take, because a later Draw would credit more tokens
+	draw := e.client.Holder.Pool.Drawn() // read before the take, because a later Draw would credit more tokens
 	return hold{e, n, n, draw}, e.take(n)
 }
 
@@ -204,7 +204,7 @@ func (m *member) decide(r request) decision {
 	return d
 }
 
-// patience returns p, but with Policy.Shadow OneCall instead of InLine: Shadow then admits the request.
+// patience returns p, but OneCall instead of InLine with Policy.Shadow, which admits a denied request.
 func (m *member) patience(p protocol.Patience) protocol.Patience {
 	if m.cfg.Policy.Shadow && p == protocol.InLine {
 		return protocol.OneCall
@@ -212,7 +212,8 @@ func (m *member) patience(p protocol.Patience) protocol.Patience {
 	return p
 }
 
-// deny announces d, a denial of r, and counts d unless an entry has counted it. Policy.Shadow may admit r.
+// deny announces d, a denial of r, and counts d unless an entry has counted it. With Policy.Shadow, deny may
+// admit r.
 func (m *member) deny(r request, d decision) decision {
 	o := m.observer
 	r.n = d.obtainable(r.patience, r.n)
@@ -363,7 +364,7 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	case e.client.Closed():
 		return false
 	case e.client.Failures.Degraded():
-		e.client.Refuse(min(n, e.client.Capacity())) // the probe of the node will bring the burst
+		e.client.Refuse(min(n, e.client.Capacity())) // the reply to the node's probe will name the burst
 		return false
 	case e.heardAt != 0 && now < e.heardAt.Add(e.client.TTL()):
 		return false

@@ -30,7 +30,7 @@
 //	limiter, err := hybrid.New(store, hybrid.Config{Name: "api", LimitsFor: limitsOfPlan})
 //
 // Package hybrid/httplimit limits HTTP requests, hybrid/rpclimit/grpclimit gRPC calls. Package hybrid/xtime
-// has the method set of golang.org/x/time/rate. The folder examples has a program for each.
+// has the method set of golang.org/x/time/rate. The folder examples has programs that use these packages.
 //
 // # Words
 //

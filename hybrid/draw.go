@@ -25,9 +25,9 @@ type draw struct {
 }
 
 // begin returns a draw for r, whose key has no entry. If the key's node is away and the key never had a
-// reply, begin returns the answer of the local share instead: an entry takes kilobytes and a later call, and
-// a client may invent any number of keys. If Terms.Denies, such a key gets no slot either. begin returns
-// neither if an entry must decide.
+// reply, begin returns the answer of the local share instead. Such a key gets no entry, because a client may
+// invent any number of keys, and if Terms.Denies no slot either. begin returns neither if an entry must
+// decide.
 func (m *member) begin(r *request) (one *draw, share *decision, err error) {
 	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // buckets in memory need no draws
 		return nil, nil, nil
@@ -48,7 +48,7 @@ func (m *member) begin(r *request) (one *draw, share *decision, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r.proposed = own // an entry then need not call LimitsFor again
+	r.proposed = own // kept so that a new entry need not call LimitsFor again
 	if away && !ask(n, (*rules).Full) && n.claimProbe(m.cfg.Clock.Now()) {
 		return nil, nil, nil
 	}
@@ -161,7 +161,7 @@ func (m *member) shareDecision(
 
 // await waits for the answer to d. If the request's context ends first, an entry takes over d.
 func (d *draw) await() protocol.Decision {
-	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // otherwise the batch times out earlier
+	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // the batch times out later than until
 		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.state.Sent), func() { d.takeOver() }).Stop()
 	}
 	select {

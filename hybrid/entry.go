@@ -162,7 +162,7 @@ func (e *entry) restLocked(now clock.Instant) bool {
 	s.key.Rest(m, e.denied)
 	s.key.Node = e.node.Load().number
 	s.entry.Store(nil)
-	if s.next == nil { // a pop on another goroutine has unlinked s; drop then keeps s
+	if s.next == nil { // a concurrent pop may have unlinked s; drop then keeps s
 		idle.linkLocked(s, now, lifetime)
 	}
 	return true
@@ -521,7 +521,7 @@ func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
 	})
 }
 
-// acceptLocked handles c's reply, and reports whether c is the open call and this its first reply.
+// acceptLocked handles the reply to c, or returns false if c is not the open call or was answered before.
 func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.lostLocked(LossExpired)
 	o, key := e.m.observer, e.slot.name

@@ -28,11 +28,11 @@ const joinMax, holdsInline = 16, 4
 //
 // Keys of a Joined may belong to several open Limiters on different Stores. Goroutines may share a Joined.
 type Joined struct {
-	m        *member // counts invalid requests
+	m        *member // member whose Stats count invalid requests
 	name     string
 	parts    []part // different keys, in the same order for all requests
 	argParts []int  // index in parts of each argument of Join
-	each     bool   // whether eachOf made this copy
+	each     bool   // whether eachOf made this Joined
 	fastKeys []*Key // keys of parts if takeOne can serve requests
 	err      error  // error of every request; nil for a valid Joined
 }
@@ -192,7 +192,7 @@ func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservati
 	return j.reserve(ctx, e, 1)
 }
 
-// reserve takes n tokens of asks, which is j or the copy by eachOf.
+// reserve takes n tokens of asks, which is j or a copy of j by eachOf.
 func (j *Joined) reserve(ctx context.Context, asks *Joined, n int64) (*Reservation, error) {
 	a := asks.take(ctx, n, protocol.OneCall)
 	r := &Reservation{result: a.result, argParts: j.argParts}
@@ -310,7 +310,7 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	if n <= 0 || j.err != nil {
 		return nil, false
 	}
-	// Look for a pool that denies before the first take, because giving tokens back takes locks.
+	// Before the first take, look for a pool that denies: giving tokens back takes locks.
 	for i := range j.parts {
 		if e := j.parts[i].inUse(); e == nil || j.parts[i].times == 0 || e.client.Holder.Pool.Denies() {
 			return nil, false
@@ -424,7 +424,7 @@ func (j *Joined) decide(r request) joinedAnswer {
 }
 
 // trimToSmallest lowers r, an UpTo request, to the smallest grant of a key. That key counts the missing
-// tokens as denied. trimToSmallest returns false if that grant is less than one requested token takes.
+// tokens as denied. trimToSmallest returns false if that grant is too small for one requested token.
 func (j *Joined) trimToSmallest(r *request, answers []decision) bool {
 	n, least := r.n, -1
 	for i := range answers {
@@ -495,8 +495,8 @@ func (j *Joined) deny(r request, answers []decision) joinedAnswer {
 	return a
 }
 
-// bindingOf picks the denial of r to report: an error if there is one, else the longest wait. An error
-// because another key's denial canceled the request comes last.
+// bindingOf picks the denial of r to report: an error if there is one, else the longest wait. A request that
+// was canceled because another key denied comes last.
 func (j *Joined) bindingOf(r request, answers []decision) (binding int) {
 	most := time.Duration(-1)
 	for i := range answers {
@@ -537,8 +537,8 @@ func (j *Joined) gather(r request) joinedAnswer {
 }
 
 // gatherFrom waits at the key parts[first] and then at the other keys, in the same order for all requests. If
-// a key takes too long in a bounded try, gatherFrom gives back all tokens and returns the key as slow, else
-// -1.
+// a key takes too long in a bounded try, gatherFrom gives back all tokens and returns the key as slow.
+// Otherwise slow is -1.
 func (j *Joined) gatherFrom(r request, first int, bounded bool) (a joinedAnswer, slow int) {
 	answers := make([]decision, len(j.parts))
 	for k := range j.parts {

@@ -73,7 +73,7 @@ func (l *Limiter) Close() error {
 	for _, m := range l.members() {
 		m.close()
 	}
-	l.cancel() // cancel ends calls, whose requests Policy.Fallback must not decide
+	l.cancel() // cancel last, because Policy.Fallback must not decide requests of canceled calls
 	return nil
 }
 
@@ -184,17 +184,17 @@ func (l *Limiter) ReplaceLimits(ctx context.Context, key string, limits ...Limit
 
 // SetLimits stores limits for key in its bucket, for all processes. The stored limits replace Config.Limits
 // and those of LimitsFor and KeyWithLimits, until ClearLimits or a process with a higher Config.Version
-// removes the stored limits. The store keeps them for 30 days after the last use of key.
+// removes the stored limits. The store keeps stored limits for 30 days after the last use of key.
 //
 // Before SetLimits stores the limits, this process gives back its tokens of key. The new limits decide
 // requests that begin after SetLimits, and waiting requests continue to wait. Other processes adopt the
 // limits within a TTL. Errors of SetLimits wrap ErrInvalidConfig, or are those of Peek. After ErrUnavailable
 // the store may have stored the limits: read Levels, or repeat SetLimits.
 //
-// SetLimits keeps used tokens used; ReplaceLimits forgets them. A new token bucket continues with the level
-// of the token bucket that it replaces, up to its own burst. A new window continues with the count of a
-// window of the same kind, length and offset. Any other new limit starts full. docs/protocol.md section 1
-// gives the bound during a change of limits.
+// SetLimits keeps the count of used tokens; ReplaceLimits forgets the count. A new token bucket continues
+// with the level of the token bucket that it replaces, up to its own burst. A new window continues with the
+// count of a window of the same kind, length and offset. Any other new limit starts full. docs/protocol.md
+// section 1 gives the bound during a change of limits.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err
@@ -234,7 +234,8 @@ func (l *Limiter) Levels(ctx context.Context, key string) ([]Level, error) {
 // Ping opens a connection to every node of the store and prepares the node for calls. Opening a connection
 // can take longer than CallTimeout: call Ping before the first request. Ping tries operations of lease calls,
 // such as a write, but takes no tokens. For Policy.ColdStart, a Ping does not count as a reply about a key.
-// Errors of Ping wrap the context's error, ErrClosed or ErrUnavailable, some also lease.ErrPermanent.
+// Errors of Ping wrap the context's error, ErrClosed or ErrUnavailable. An error that needs an operator also
+// wraps lease.ErrPermanent.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {
 	case !l.open():

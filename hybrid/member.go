@@ -289,7 +289,7 @@ func (m *member) addSlot(p *spot) error {
 	}
 	if m.keys.size.Load() >= int64(m.cfg.KeysMax) && !m.makeRoom() {
 		full := fmt.Errorf("%w: all %d keys are in use", ErrTableFull, m.cfg.KeysMax)
-		return &timedError{full, m.proposer.defaults.TTL} // by then an unused key can leave the table
+		return &timedError{full, m.proposer.defaults.TTL} // after a TTL an unused key can leave the table
 	}
 	p.slot = m.keys.add(*p, nodeUnknown)
 	return nil
@@ -322,8 +322,9 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 	return have
 }
 
-// activate makes e the entry of its slot, and returns e and the draw that e has taken over, if any. activate
-// returns the entry that the slot already has instead, or nil if the slot has left the table.
+// activate makes e the entry of its slot, and returns e and the draw that e has taken over, if any. If the
+// slot already has an entry, activate returns that entry. If the slot has left the table, activate returns
+// nil.
 func (e *entry) activate() (have *entry, took *draw) {
 	s, idle := e.slot, &e.m.keys.idle
 	idle.mu.Lock()
@@ -443,14 +444,14 @@ func (m *member) cachedLimits(key string) []Limit {
 	if m.keys.idle.withKey(s, func(k *protocol.Key) { limits = k.Limits(now) }); limits != nil {
 		return limits
 	}
-	if e := s.entry.Load(); e != nil { // look here last, because the key may just have become active
+	if e := s.entry.Load(); e != nil { // read the entry last, because the key may just have become active
 		return e.limits()
 	}
 	return nil
 }
 
-// nodeOf returns the node of a key. number is the key's last node; if it is unknown or away, nodeOf asks the
-// store.
+// nodeOf returns the node of a key. number is the key's last node; if that node is unknown or away, nodeOf
+// asks the store.
 func (m *member) nodeOf(name string, number int) *storeNode {
 	n := m.nodes.node(number)
 	if router, ok := m.store.(lease.Router); ok && (number == nodeUnknown || n.breaker.Away()) {

@@ -32,12 +32,12 @@ type storeNode struct {
 	sendRound uint64 // number of the scheduler's last round with a batch to the node
 }
 
-// isKnown reports whether n is a node of the store; keys with an unknown node share a storeNode too.
+// isKnown returns false for the storeNode of keys whose node is unknown.
 func (n *storeNode) isKnown() bool { return n.number != nodeUnknown }
 
 type rules = node.Node[waitingDraw]
 
-// waitingDraw is the call of a draw, which a request has made at since.
+// waitingDraw is the call of a draw that a request made at the time since.
 type waitingDraw struct {
 	*lease.Call
 	since clock.Instant
@@ -70,8 +70,8 @@ func (h *health) answered(now, sent clock.Instant) {
 	h.Node.Answered(now, sent)
 }
 
-// claimProbe reports whether a request for a key at rest may make the due probe of a node that is away. A
-// Target later another request may claim a probe that was not sent.
+// claimProbe reports whether a request for a key at rest may make the due probe of a node that is away. If
+// the probe was not sent, another request may claim it a Target later.
 func (h *health) claimProbe(now clock.Instant) bool {
 	last := h.probeAsked.Load()
 	return !h.breaker.Holds(now) && now.Sub(clock.Instant(last)) >= h.target &&
@@ -246,7 +246,7 @@ func (n *storeNode) newBatch() *batch {
 type caller interface {
 	// receive handles the call c that n has answered, and returns the granted tokens.
 	receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64)
-	// overdue reports whether c, which is overdue, is still under way. An entry takes over an overdue draw.
+	// overdue reports whether the overdue call c is still under way. An entry takes over an overdue draw.
 	overdue(c *lease.Call) (underWay bool)
 	// abandon fails c with err, unless c has been answered.
 	abandon(c *lease.Call, now clock.Instant, err error)
@@ -289,12 +289,12 @@ func (b *batch) send() {
 func (n *nodes) answered(group []*lease.Call, sent clock.Instant) {
 	now := n.cfg.Clock.Now()
 	n.observer.roundTrips.Add(1)
-	var answeredNode, failedNode *storeNode // nodes whose last answer or failure is recorded
+	var answeredNode, failedNode *storeNode // nodes whose answer or failure was recorded last
 	for _, c := range group {
 		to, called := n.node(c.Node), c.Owner.(caller).calledNode()
 		if protocol.NodeFailed(c.Err) {
 			if !called.isKnown() && called.breaker.Away() {
-				called.failed(now, sent, c.Err) // c may have been the probe of the unknown node
+				called.failed(now, sent, c.Err) // the failed call may have been the probe of the unknown node
 			}
 			continue
 		}
@@ -351,7 +351,7 @@ func (b *batch) overdue(now clock.Instant) {
 		}
 	}
 	b.to.again(b, now, again)
-	for _, c := range late { // before abandon, which looks whether the node is away
+	for _, c := range late { // record failures first: abandon looks whether the node is away
 		c.Owner.(caller).calledNode().failed(now, b.Sent(), overdueAs(c))
 	}
 	for _, c := range late {

@@ -78,7 +78,8 @@ func (f *fallbacks) count(n, admitted int64) {
 }
 
 // Conserved reports whether every token that the store granted is counted once: Leased = Admitted - Fallback
-// + Returned + Burnt + Held. A refunded token stays in Admitted. False means a bug in this package.
+// + Returned + Burnt + Held. A refunded token stays in Admitted. Conserved is false only if this package has
+// a bug.
 func (s Stats) Conserved() bool {
 	return s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held &&
 		min(s.Admitted-s.Fallback, s.Returned, s.Burnt, s.Held) >= 0
@@ -125,7 +126,7 @@ func (o *observer) overrules(err error) bool {
 		errors.Is(err, ErrExceedsBurst) || errors.Is(err, ErrInvalidConfig) || errors.Is(err, errNoLimits))
 }
 
-// logger returns the Logger for one log line, because slog.SetDefault may change slog.Default between lines.
+// logger returns the Logger for the next log line: slog.Default() may change between lines.
 func (o *observer) logger() *slog.Logger {
 	logger := cmp.Or(o.cfg.Logger, slog.Default())
 	if o.cfg.Name != "" {
@@ -232,7 +233,7 @@ func (o *observer) failedLimits(key string, err error) {
 
 func (o *observer) targetCapped(limits []Limit) {
 	asked, target := o.cfg.Policy.Target, o.cfg.Policy.TargetFor(limits)
-	if target < asked { // only a configured Target is logged
+	if target < asked { // a default Target needs no log line
 		o.capped.Do(func() {
 			o.logger().Info("hybrid: Target capped: a lease may use at most a quarter of the burst",
 				"target", target, "configured", asked, "limits", limits)

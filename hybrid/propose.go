@@ -124,7 +124,7 @@ func (p *proposer) withTimeout(ctx context.Context) (bounded context.Context, en
 	}
 }
 
-// askLater calls LimitsFor for key later, until LimitsFor succeeds or the key is out of use.
+// askLater calls LimitsFor for key every limitsRetry, until LimitsFor succeeds or the key is out of use.
 func (p *proposer) askLater(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

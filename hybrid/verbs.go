@@ -37,7 +37,8 @@ func (m *member) request(key string, n int64, patience protocol.Patience) reques
 	return p.request(key, p.entry(), n, patience)
 }
 
-// AllowN takes n tokens of key or none; see Allow. For a negative n or an n above the burst it returns false.
+// AllowN takes n tokens of key or none; see Allow. AllowN returns false for a negative n or an n above the
+// burst.
 func (l *Limiter) AllowN(key string, n int64) bool {
 	r := l.first.request(key, n, protocol.OneCall)
 	return r.entry.take(n) || l.first.decide(r).ok
@@ -239,7 +240,8 @@ func (k *Key) atRest(check func(*protocol.Key) bool) (yes bool) {
 }
 
 // giveBack gives back n of h's tokens as if they had not been taken. The tokens return to their pool, or
-// travel with the key's next call. Otherwise giveBack burns the tokens.
+// travel with the key's next call. If the Limiter is closed or the key has left the table, giveBack burns the
+// tokens.
 func (k *Key) giveBack(h *hold, n int64) {
 	if n <= 0 || h.n == 0 {
 		return
@@ -298,8 +300,8 @@ func (k *Key) charge(n int64) (charged int64, err error) {
 
 // Reservation has tokens that were taken for work whose cost is known only afterwards, such as bytes, rows or
 // the tokens of a language model. The caller reserves an estimate, does the work, and calls Settle with the
-// actual cost, or Cancel if the work was not done. Only the first Settle or Cancel has an effect. Without
-// either, the estimate is spent. Goroutines may share a Reservation.
+// actual cost, or Cancel if the work was not done. Only the first Settle or Cancel has an effect. A
+// Reservation without Settle or Cancel has spent its estimate. Goroutines may share a Reservation.
 //
 // A Reservation has its tokens now or is not OK: it promises no future tokens, unlike that of x/time/rate.
 type Reservation struct {

@@ -121,9 +121,9 @@ func (b *Batch) Sent() clock.Instant { return b.sent }
 // Overdue reports whether calls of b can have failed by now.
 func (b *Batch) Overdue(now clock.Instant) bool { return now >= b.due[dueOverdue] }
 
-// Fails returns when a call of b fails without an answer. The timeout of a call begins when the call itself
-// is sent, after a handshake if one is needed: after is the time from the sending of b until then. For an
-// unsent call Fails returns the earliest time at which the call can fail.
+// Fails returns when a call of b fails without an answer. The timeout of a call begins when the call is sent,
+// which may follow a handshake: after is the time from the sending of b to that of the call. For an unsent
+// call Fails returns the earliest time at which the call can fail.
 func (b *Batch) Fails(now clock.Instant, sent bool, after time.Duration) clock.Instant {
 	if sent {
 		return b.due[dueOverdue].Add(after)

@@ -71,7 +71,7 @@ func (n *Node[D]) RTT() time.Duration { return n.latency.p99 }
 // all round trips long, but a lack of CPU only some.
 func (n *Node[D]) Shortest() time.Duration { return slices.Min(n.lately[:]) }
 
-// Gate reports whether a call may be sent now: after Next, or an urgent call if no batch is under way.
+// Gate reports whether a call may be sent now: from Next on, or an urgent call if no batch is under way.
 func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 	return now >= n.Next() || urgent && n.underWay == 0
 }
@@ -80,15 +80,15 @@ func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(n.window()) }
 
 // window returns how long calls are held back: half the median of the latest round trips, at least Window, at
-// most half of CallTimeout. On a busy CPU round trips and batches grow, and large batches cost less CPU.
+// most half of CallTimeout. Long round trips on a busy CPU thus make larger batches, which cost less CPU.
 func (n *Node[D]) window() time.Duration {
 	sorted := n.lately
 	slices.Sort(sorted[:])
 	return max(Window, min(sorted[len(sorted)/2], n.timeout)/2)
 }
 
-// Hold records that an urgent call is held back, unless Hold returns true: the call may then be sent at once,
-// because no batch is under way any more.
+// Hold records that an urgent call is held back. If no batch is under way any more, Hold returns true
+// instead, and the call may be sent at once.
 func (n *Node[D]) Hold() (free bool) {
 	n.urgent = n.underWay > 0
 	return !n.urgent
@@ -189,7 +189,7 @@ func (l *latency) add(now clock.Instant, d time.Duration) {
 		}
 		first, second = max(first, s.took), max(second, min(first, s.took))
 	}
-	// the second largest sample, so that one stall changes nothing
+	// use the second largest sample, so that one stall changes nothing
 	if l.p99 = first; have >= latencyFew {
 		l.p99 = second
 	}

@@ -5,7 +5,7 @@ import "github.com/yuzhi-go/yuzhi/clock"
 // remarkLocked sets the mark from the count in the word and the state of the pool.
 func (p *Pool) remarkLocked() {
 	c := count(p.word.Load())
-	if p.stripes != nil && (c < sampleEvery || !p.switches.contended) { // takes use the word alone from now on
+	if p.stripes != nil && (c < sampleEvery || !p.switches.contended) { // takes now use the word alone
 		p.emptyStripesLocked()
 		c = count(p.word.Load())
 	}
@@ -31,7 +31,7 @@ func (p *Pool) Deny(yes bool) {
 	defer p.mu.Unlock()
 	p.denied = yes
 	if yes {
-		p.stripeLocked() // stripes count misses without an atomic instruction
+		p.stripeLocked() // the stripes count misses
 	}
 	p.remarkLocked()
 }
@@ -72,15 +72,14 @@ func (p *Pool) Missed() int64 {
 // Interval returns the present report interval (docs/protocol.md section 5.7).
 func (p *Pool) Interval() Interval { return Interval(p.word.Load() >> countBits) }
 
-// Drawn returns the Draw of tokens taken later: a caller that may give tokens back calls Drawn before the
-// take.
+// Drawn returns the Draw of a later take: call Drawn before taking tokens that may be given back.
 func (p *Pool) Drawn() Draw {
 	epoch := p.epoch.Load() // load the epoch first; see SetDrawn
 	return Draw{Epoch: epoch, Running: p.running.Load(), Interval: p.Interval()}
 }
 
-// SetDrawn sets the epoch and the running time in Drawn, the time first: a reader of the new epoch must not
-// read a time of an earlier epoch, which may be later.
+// SetDrawn sets the running time in Drawn, and then the epoch: a reader of the new epoch must not read the
+// running time of an earlier epoch.
 func (p *Pool) SetDrawn(epoch, running int64) {
 	p.running.Store(running)
 	p.epoch.Store(epoch)

@@ -113,8 +113,8 @@ func (p *Pool) Take() Taken {
 }
 
 // Begin is the first part of Take; callers can inline Begin. If left >= mark, Begin has taken a token. If
-// mark is MarkDenied, the take is Denied. If mark is MarkStriped, TakeAt may take a token. In all other cases
-// End returns the result.
+// mark is MarkDenied, the take is Denied. If mark is MarkStriped, TakeAt may take a token. End completes
+// every other take.
 func (p *Pool) Begin() (left, mark int64) {
 	mark = p.mark.Load()
 	if mark > markMost {
@@ -123,7 +123,7 @@ func (p *Pool) Begin() (left, mark int64) {
 	return count(p.word.Add(^uint64(0))), mark
 }
 
-// End completes a Take that Begin and TakeAt did not complete.
+// End completes a Take for which Begin and TakeAt took no token, or Begin left fewer than mark.
 func (p *Pool) End(left, mark int64) Taken {
 	switch {
 	case mark == MarkEmpty:
@@ -135,7 +135,7 @@ func (p *Pool) End(left, mark int64) Taken {
 }
 
 // TakeN takes n tokens or none; n must be at least 1. TakeN uses compare-and-swap, so that a large n never
-// removes tokens that the request cannot use. TakeN refuses an n above 1 and above Capacity.
+// removes tokens that the request cannot use. TakeN refuses an n above Capacity.
 func (p *Pool) TakeN(n int64) Taken {
 	mark := p.mark.Load()
 	switch {
@@ -211,7 +211,7 @@ func (p *Pool) takeWord(n int64) (left int64, ok bool) {
 	}
 }
 
-// taken completes a take that left the word's count at left, below the mark.
+// taken completes a take that left fewer tokens in the word than the mark.
 func (p *Pool) taken(left int64) Taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +219,7 @@ func (p *Pool) taken(left int64) Taken {
 	return p.tookLocked(left)
 }
 
-// takeSlowly takes n tokens or none from the word and the stripes, and moves more tokens to this P's stripe.
+// takeSlowly takes n tokens or none from the word and the stripes, and moves more to the present P's stripe.
 func (p *Pool) takeSlowly(n int64) Taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,8 +22,8 @@ type stripe struct {
 	_      [128 - 8 - unsafe.Sizeof(counter{})]byte
 }
 
-// switches records which of the last 16 samples met another P than the sample before. With four such switches
-// a pool becomes contended; without a switch it is no longer contended.
+// switches records which of the last 16 samples met another P than the sample before. A pool becomes
+// contended after four switches in 16 samples, and uncontended after none.
 type switches struct {
 	history   uint16
 	last      int32
@@ -99,9 +99,8 @@ func (p *Pool) takeStriped(n int64) bool {
 	return c >= n && s.count.CompareAndSwap(c, c-n)
 }
 
-// stockLocked moves a chunk of the left tokens in the word to the present P's stripe, and returns the word's
-// new count. A word above the watermark keeps as many tokens as the watermark, so that a take can return
-// TookLow.
+// stockLocked moves a chunk of the word's tokens, whose count is left, to the present P's stripe, and returns
+// the new count. The word keeps tokens up to the watermark, so that a take can return TookLow.
 func (p *Pool) stockLocked(left int64) int64 {
 	p.lookLocked()
 	if p.mark.Load() != MarkStriped {

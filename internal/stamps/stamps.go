@@ -60,9 +60,9 @@ const (
 )
 
 // Create makes the file at path, which must not exist, with room for capacity admissions, and maps it. The
-// file is sparse: it occupies 16 bytes per admission. If the file system is full, a store into the mapping
-// kills the process with SIGBUS. The caller removes the file; Windows requires that every process has closed
-// it.
+// file is sparse: it occupies 16 bytes per recorded admission. If the file system is full, a store into the
+// mapping kills the process with SIGBUS. The caller removes the file; Windows requires that every process has
+// closed it.
 func Create(path string, capacity int) (*File, error) {
 	if capacity < 1 || capacity > capacityMost {
 		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, capacityMost)

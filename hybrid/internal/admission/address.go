@@ -37,7 +37,7 @@ func isPort(s string) bool {
 	return len(s) > 1 && len(s) <= len(":65535") && s[0] == ':' && strings.Trim(s[1:], "0123456789") == ""
 }
 
-// Key returns a's text, or a's prefix if bits4 or bits6 is less than the length of an address.
+// Key returns a's text, or a's prefix of bits4 or bits6 bits if the address is longer.
 func (a Address) Key(bits4, bits6 int) string {
 	bits := bits6
 	if a.Addr.Is4() {

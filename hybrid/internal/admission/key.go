@@ -46,7 +46,8 @@ func FirstOf[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	}
 }
 
-// Combine implements Combine of httplimit and rpclimit. Lengths before the parts keep keys different.
+// Combine implements Combine of httplimit and rpclimit. The length before each part keeps the keys of
+// different parts different.
 func Combine[R any, F ~func(R) (string, error)](noKey error, keys []F) F {
 	if len(keys) == 0 {
 		panic("Combine needs a KeyFunc")

@@ -44,8 +44,8 @@ type Watcher struct {
 // Name returns the node's name.
 func (n *Node) Name() string { return n.name }
 
-// Failed records that a call of w, sent at sent, has failed for lack of an answer. The node is then away,
-// unless it has answered a call sent at or after sent. about is added to the log line.
+// Failed records that a call of w, sent at sent, has failed. The node is then away, unless it has answered a
+// call sent at or after sent. about is added to the log line.
 func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...any) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
@@ -150,8 +150,8 @@ type Nodes struct {
 
 func (all *Nodes) queue(tell func()) { all.tells = append(all.tells, tell) }
 
-// unlockAndTell runs the queued calls one by one without the lock, which it releases. If another goroutine is
-// running queued calls, that goroutine runs all of them.
+// unlockAndTell releases the lock and runs the queued calls one by one. If another goroutine is running
+// queued calls, that goroutine runs all of them.
 func (all *Nodes) unlockAndTell() {
 	defer all.mu.Unlock()
 	if all.telling {
@@ -194,7 +194,7 @@ func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 		watched.by[k] = all
 	}
 	all.mu.Lock()
-	watched.Unlock() // before any call to a watcher
+	watched.Unlock() // unlock before any call to a watcher
 	defer all.unlockAndTell()
 	all.watchers = append(all.watchers, w)
 	for _, n := range all.nodes {
