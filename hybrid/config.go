@@ -189,7 +189,7 @@ type Events struct {
 	// without requests or due reports gets no call and stays away. NodeBack does not run after Close.
 	NodeBack func(node string, after time.Duration)
 	// KeyFailed runs when a lease call for key has failed although the node answers, for example because the
-	// bucket is damaged. Until a call for key succeeds, Policy.Fallback decides its requests.
+	// bucket is damaged. Policy.Fallback decides requests for key until a call succeeds.
 	KeyFailed func(key string, err error)
 	// Lost runs when n leased tokens are lost unspent.
 	Lost func(key string, n int64, reason LossReason)

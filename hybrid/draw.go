@@ -25,9 +25,8 @@ type draw struct {
 }
 
 // begin returns a draw for r, whose key has no entry. If the key's node is away and the key never had a
-// reply, begin returns the answer of the local share instead. Such a key gets no entry, because a client may
-// invent any number of keys, and if Terms.Denies no slot either. begin returns neither if an entry must
-// decide.
+// reply, begin returns the answer of the local share instead: a client may invent any number of keys, so
+// these keys get no entry, and no slot if Terms.Denies. begin returns neither if an entry must decide.
 func (m *member) begin(r *request) (one *draw, share *decision, err error) {
 	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // buckets in memory need no draws
 		return nil, nil, nil

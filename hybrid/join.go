@@ -504,7 +504,7 @@ func (j *Joined) bindingOf(r request, answers []decision) (binding int) {
 		wait := time.Duration(0)
 		switch {
 		case j.parts[i].admits(d) || !d.byLimit() && d.err == nil:
-			continue // admitted or not asked
+			continue // the key admits r, or was not asked
 		case d.err == nil:
 			p := &j.parts[i]
 			wait = d.result(p.name, p.tokens(r.n)).RetryAfter
@@ -536,9 +536,9 @@ func (j *Joined) gather(r request) joinedAnswer {
 	}
 }
 
-// gatherFrom waits at the key parts[first] and then at the other keys, in the same order for all requests. If
-// a key takes too long in a bounded try, gatherFrom gives back all tokens and returns the key as slow.
-// Otherwise slow is -1.
+// gatherFrom waits at the key parts[first] and then at the other keys, in the same order for all requests. In
+// a bounded try, a key that takes too long makes gatherFrom give back all tokens. The result slow is such a
+// key's index, or negative.
 func (j *Joined) gatherFrom(r request, first int, bounded bool) (a joinedAnswer, slow int) {
 	answers := make([]decision, len(j.parts))
 	for k := range j.parts {

@@ -512,7 +512,7 @@ func (m *member) addTo(st *Stats) {
 	m.keys.atRest(func(s *slot) { m.addAtRest(st, s) })
 }
 
-// addAtRest counts in st a key at rest that was used in the last TTL. The idle list is locked.
+// addAtRest counts a key at rest that was used in the last TTL. The caller holds the idle list's lock.
 func (m *member) addAtRest(st *Stats, s *slot) {
 	limits := s.key.InUse(m.cfg.Clock.Now())
 	if limits == nil || m.state.Load() == stateClosed {

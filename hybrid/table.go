@@ -120,7 +120,8 @@ func (t *table) active(key string) *entry {
 	return nil
 }
 
-// add returns the slot of the key at p. If the key has no slot, add adds one with a copy of the name.
+// add returns the slot of the key at p. If the key has no slot, add adds one with this node and a copy of the
+// name.
 func (t *table) add(p spot, node int32) *slot {
 	s := &slot{hash: p.hash}
 	s.key.Node = node

@@ -71,7 +71,8 @@ func (n *Node[D]) RTT() time.Duration { return n.latency.p99 }
 // all round trips long, but a lack of CPU only some.
 func (n *Node[D]) Shortest() time.Duration { return slices.Min(n.lately[:]) }
 
-// Gate reports whether a call may be sent now: from Next on, or an urgent call if no batch is under way.
+// Gate reports whether a call may be sent now. Any call may be sent from Next on, an urgent call also while
+// no batch is under way.
 func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 	return now >= n.Next() || urgent && n.underWay == 0
 }
