@@ -230,7 +230,7 @@ func (m *member) endDraws() {
 
 func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	if d.accept(n, now) {
-		d.m.observer.queue.run()
+		d.m.observer.queue.Run()
 		d.m.observer.slowNetwork(c.Grant.Config.Limits, n.shortest())
 		return c.Grant.Granted
 	}

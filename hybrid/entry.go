@@ -118,7 +118,7 @@ func (e *entry) low() {
 
 // poll reports whether e has a call due, and returns the latest time for the next poll.
 func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
-	defer e.m.observer.queue.run()
+	defer e.m.observer.queue.Run()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.woken.Store(false)
@@ -453,7 +453,7 @@ func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 // admit reports whether e's node n takes a call now, and otherwise returns when to ask again. If n is away,
 // an entry that leaves fails at once, so that Shutdown does not wait for n.
 func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Instant) {
-	defer e.m.observer.queue.run()
+	defer e.m.observer.queue.Run()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
@@ -484,7 +484,7 @@ func (e *entry) locateLocked() {
 
 // receive implements caller. A reply to an overdue call counts if no later call was made; an error does not.
 func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
-	defer e.m.observer.queue.run()
+	defer e.m.observer.queue.Run()
 	e.whileOpen(func() {
 		e.node.Store(n)
 		switch {
@@ -511,7 +511,7 @@ func (e *entry) overdue(c *lease.Call) (underWay bool) {
 }
 
 func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
-	defer e.m.observer.queue.run()
+	defer e.m.observer.queue.Run()
 	e.whileOpen(func() {
 		if e.flight == c {
 			e.failLocked(now, err)

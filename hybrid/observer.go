@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid/internal/events"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -103,7 +104,7 @@ type observer struct {
 	cfg *Config         // configuration with all defaults filled in
 	ctx context.Context // canceled by Close
 	counters
-	queue eventQueue
+	queue events.Queue
 
 	capped, slowNet sync.Once // log lines that appear once
 	seldom          [lines]seldomLine
@@ -401,66 +402,28 @@ func (c *counters) countShadowed(l Limit, n int64) {
 	c.denyLocked(l, n)
 }
 
-// eventQueue runs callbacks one at a time, in the order of add. Callers of add may hold locks; callers of run
-// hold none.
-type eventQueue struct {
-	mu      sync.Mutex
-	queued  []func()
-	running bool
-	any     atomic.Bool // whether queued has callbacks, so that run takes no lock without any
-}
-
-func (q *eventQueue) add(f func()) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.queued = append(q.queued, f)
-	q.any.Store(true)
-}
-
-// run runs the queued callbacks, unless another goroutine is in run and will run them.
-func (q *eventQueue) run() {
-	if !q.any.Load() {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.running {
-		return
-	}
-	q.running = true
-	for len(q.queued) > 0 {
-		f := q.queued[0]
-		q.queued = q.queued[1:]
-		q.mu.Unlock()
-		f()
-		q.mu.Lock()
-	}
-	q.queued, q.running = nil, false
-	q.any.Store(false)
-}
-
 // nodeAway queues Events.NodeAway. The queue runs on another goroutine, because a hook may be slow and
 // requests wait for the caller of nodeAway.
 func (o *observer) nodeAway(node string, err error) {
 	if f := o.cfg.Events.NodeAway; f != nil {
-		o.queue.add(func() { f(node, err) })
-		go o.queue.run()
+		o.queue.Add(func() { f(node, err) })
+		go o.queue.Run()
 	}
 }
 
 func (o *observer) nodeBack(node string, after time.Duration) {
 	if f := o.cfg.Events.NodeBack; f != nil {
-		o.queue.add(func() { f(node, after) })
-		go o.queue.run()
+		o.queue.Add(func() { f(node, after) })
+		go o.queue.Run()
 	}
 }
 
 // keyFailed logs and announces that a call for key failed although the key's node answers. Callers of
-// keyFailed and the methods below call queue.run after releasing their locks.
+// keyFailed and the methods below call queue.Run after releasing their locks.
 func (o *observer) keyFailed(key string, err error) {
 	err = safetext.Error(err)
 	if f := o.cfg.Events.KeyFailed; f != nil {
-		o.queue.add(func() { f(key, err) })
+		o.queue.Add(func() { f(key, err) })
 	}
 	o.warnSeldom(lineKeyFailed, key, "hybrid: lease call fails although the key's node answers", "error", err)
 }
@@ -476,14 +439,14 @@ func (o *observer) lostBucket(key string, c *lease.Call, reported bool) {
 
 func (o *observer) lost(key string, n int64, reason LossReason) {
 	if f := o.cfg.Events.Lost; f != nil && n > 0 {
-		o.queue.add(func() { f(key, n, reason) })
+		o.queue.Add(func() { f(key, n, reason) })
 	}
 }
 
 func (o *observer) limitsChanged(key string, old, limits []Limit) {
 	if f := o.cfg.Events.LimitsChanged; f != nil && !slices.Equal(limits, old) {
 		limits = slices.Clone(limits)
-		o.queue.add(func() { f(key, limits) })
+		o.queue.Add(func() { f(key, limits) })
 	}
 }
 
@@ -491,7 +454,7 @@ func (o *observer) limitsChanged(key string, old, limits []Limit) {
 func (o *observer) conflict(key string, stored []Limit, version int64) {
 	stored = slices.Clone(stored)
 	if f := o.cfg.Events.Conflict; f != nil {
-		o.queue.add(func() { f(key, stored) })
+		o.queue.Add(func() { f(key, stored) })
 	}
 	o.conflicts.Add(1)
 	o.warnSeldom(lineConflict, key,
@@ -541,7 +504,7 @@ func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 		used := l.Capacity() - g.Levels[k]
 		if used >= mark && used-g.Granted < mark && o.nearly.record(keyLimit{key, l}, now) {
 			share := float64(used) / float64(l.Capacity())
-			o.queue.add(func() { f(key, l, share) })
+			o.queue.Add(func() { f(key, l, share) })
 		}
 	}
 }

@@ -92,14 +92,15 @@ var arrows = map[string][]string{
 	"redisbucket":  {"clock", "lease", "internal/exact", "internal/keyhash", "internal/protocol", "internal/violation"},
 	"lease/memory": {"clock", "lease", "internal/protocol"},
 	// Of redisbucket one file knows: see TestOneFileOfHybridKnowsRedis.
-	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "hybrid/internal/outage", "redisbucket",
+	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "hybrid/internal/events", "hybrid/internal/outage", "redisbucket",
 		"internal/hook", "internal/keyhash", "internal/node", "internal/pool", "internal/protocol", "internal/safetext", "internal/violation"},
 
 	"hybrid/hybridotel":         {"hybrid", "lease", "lease/memory", "redisbucket"},
 	"hybrid/xtime":              {"hybrid", "internal/safetext"},
 	"hybrid/hybridtest":         {"lease", "internal/protocol", "internal/testkit"},
 	"hybrid/internal/admission": {"hybrid"},
-	"hybrid/internal/outage":    {"clock", "lease", "internal/safetext"},
+	"hybrid/internal/events":    nil,
+	"hybrid/internal/outage":    {"clock", "lease", "hybrid/internal/events", "internal/safetext"},
 	"hybrid/rpclimit":           {"hybrid", "hybrid/internal/admission"},
 	"hybrid/httplimit":          {"hybrid", "lease", "hybrid/internal/admission"},
 	"hybrid/httplimit/rules": {"hybrid", "hybrid/httplimit", "lease", "internal/safetext",

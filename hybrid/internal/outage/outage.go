@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid/internal/events"
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -47,8 +48,9 @@ func (n *Node) Name() string { return n.name }
 // Failed records that a call of w, sent at sent, has failed. The node is then away, unless it has answered a
 // call sent at or after sent. about is added to the log line.
 func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...any) {
+	defer n.of.queue.Run()
 	n.of.mu.Lock()
-	defer n.of.unlockAndTell()
+	defer n.of.mu.Unlock()
 	if n.aliveAt > 0 && sent <= n.aliveAt {
 		return
 	}
@@ -66,7 +68,7 @@ func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...a
 
 func (n *Node) tellAwayLocked(w *Watcher) {
 	err := safetext.Error(n.err)
-	n.of.queue(func() { w.Away(n.name, err) })
+	n.of.queue.Add(func() { w.Away(n.name, err) })
 }
 
 // logLocked logs that the node is away, at the earliest quietFor after the last such line.
@@ -74,8 +76,9 @@ func (n *Node) logLocked(w *Watcher, about []any) {
 	now := w.Clock.Now()
 	if quiet := n.loggedAt.Add(quietFor).Sub(now); n.loggedErr == nil && n.loggedAt > 0 && quiet > 0 {
 		w.Clock.AfterFunc(quiet, func() {
+			defer n.of.queue.Run()
 			n.of.mu.Lock()
-			defer n.of.unlockAndTell()
+			defer n.of.mu.Unlock()
 			if n.away && n.loggedErr == nil { // even if w has left, because other watchers have no line yet
 				n.logLocked(w, about)
 			}
@@ -85,7 +88,7 @@ func (n *Node) logLocked(w *Watcher, about []any) {
 	n.loggedErr, n.loggedAt = n.err, now
 	err := safetext.Error(n.err)
 	for _, l := range n.of.loggersLocked() {
-		n.of.queue(func() { l.With("node", n.name, "error", err).Warn("hybrid: lease calls fail", about...) })
+		n.of.queue.Add(func() { l.With("node", n.name, "error", err).Warn("hybrid: lease calls fail", about...) })
 	}
 }
 
@@ -97,20 +100,21 @@ func (n *Node) answeredLocked(now, sent clock.Instant) {
 	n.away = false
 	after := now.Sub(n.since)
 	for _, w := range n.of.watchers {
-		n.of.queue(func() { w.Back(n.name, after) })
+		n.of.queue.Add(func() { w.Back(n.name, after) })
 	}
 	if n.loggedErr == nil {
 		return
 	}
 	for _, l := range n.of.loggersLocked() {
-		n.of.queue(func() { l.Info("hybrid: lease calls succeed again", "node", n.name, "after", after) })
+		n.of.queue.Add(func() { l.Info("hybrid: lease calls succeed again", "node", n.name, "after", after) })
 	}
 }
 
 // Answered records that n has answered a call sent at sent, and ends an outage of the unknown node too.
 func (n *Node) Answered(now, sent clock.Instant) {
+	defer n.of.queue.Run()
 	n.of.mu.Lock()
-	defer n.of.unlockAndTell()
+	defer n.of.mu.Unlock()
 	n.answeredLocked(now, sent)
 	if none := n.of.nodes[unknown]; none != nil && none != n {
 		none.answeredLocked(now, sent)
@@ -144,32 +148,7 @@ type Nodes struct {
 	mu       sync.Mutex
 	watchers []*Watcher
 	nodes    map[int]*Node // by number
-	tells    []func()      // queued calls of the watchers and their loggers, in order
-	telling  bool          // a goroutine runs the queued calls
-}
-
-func (all *Nodes) queue(tell func()) { all.tells = append(all.tells, tell) }
-
-// unlockAndTell releases the lock and runs the queued calls one by one. If another goroutine is running
-// queued calls, that goroutine runs all of them.
-func (all *Nodes) unlockAndTell() {
-	defer all.mu.Unlock()
-	if all.telling {
-		return
-	}
-	all.telling = true
-	defer func() { all.telling = false }()
-	for len(all.tells) > 0 {
-		tell := all.tells[0]
-		all.tells = all.tells[1:]
-		all.unlocked(tell)
-	}
-}
-
-func (all *Nodes) unlocked(f func()) {
-	all.mu.Unlock()
-	defer all.mu.Lock()
-	f()
+	queue    events.Queue  // calls of the watchers and their loggers
 }
 
 // unknown is the number of the node of keys whose node is not known yet.
@@ -195,7 +174,8 @@ func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 	}
 	all.mu.Lock()
 	watched.Unlock() // unlock before any call to a watcher
-	defer all.unlockAndTell()
+	defer all.queue.Run()
+	defer all.mu.Unlock()
 	all.watchers = append(all.watchers, w)
 	for _, n := range all.nodes {
 		if n.away {
