@@ -68,7 +68,7 @@ func (m *member) termsAt(n *storeNode, c *lease.Config) protocol.Terms {
 		CallTimeout: m.cfg.CallTimeout}
 }
 
-// beginAtRest is begin with the state of r's key. The key may have no slot.
+// beginAtRest is the part of begin with the idle list's lock. r's key may have no slot.
 func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decision) {
 	s, idle := r.spot.slot, &m.keys.idle
 	var key *protocol.Key

@@ -203,9 +203,8 @@ func (m *member) nextSeq() int64 {
 // nameMark begins the stored keys of a Limiter with a name; nameEnd follows the Limiter's name.
 const nameMark, nameEnd = "@", ":"
 
-// storedKey returns the store's key of the bucket for name, a key in the table. Different Limiters and keys
-// have different stored keys. A Limiter without a name stores a key unchanged, unless the key begins with
-// nameMark.
+// storedKey returns the store's key of the bucket for name, a key in the table. A Limiter without a name
+// stores a key unchanged, unless the key begins with nameMark. No two Limiters and keys share a stored key.
 func (g *group) storedKey(name string) string {
 	limiter := g.cfg.Name
 	if limiter == "" && !strings.HasPrefix(name, nameMark) {
@@ -213,7 +212,7 @@ func (g *group) storedKey(name string) string {
 	}
 	prefix := nameMark + limiter + nameEnd
 	if len(prefix)+len(name) > lease.KeyMax {
-		name = keyhash.Of(name) // hash here, because the store would hash the prefix too
+		name = keyhash.Of(name) // hash the name alone, because the store would hash the prefix too
 	}
 	return prefix + name
 }

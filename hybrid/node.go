@@ -273,7 +273,7 @@ func (b *batch) send() {
 	go func() {
 		defer n.landed(b)
 		n.of.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
-			n.landed(b) // before any answer, so that a call right after an answer is not held back
+			n.landed(b) // call landed before any answer, so that the next call is not held back
 			n.of.answered(group, sent)
 			if b.unanswered.Add(-int64(len(group))) > 0 {
 				return
