@@ -11,29 +11,29 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
-// ClientIP returns the address of the client as the key. An IPv6 /64 counts as one address. trusted are the
-// addresses of all proxies in front of this server, whose X-Forwarded-For ClientIP believes. Without proxies
-// the key is the address of the connection. ClientIP is ClientAddress with default settings.
+// ClientIP returns a KeyFunc for the client's address, with the defaults of ClientAddress: an IPv6 /64 counts
+// as one address. trusted are the addresses of all proxies in front of this server. Without proxies, the key
+// is the address of the connection.
 func ClientIP(trusted ...netip.Prefix) KeyFunc { return ClientAddress{Trusted: trusted}.Key() }
 
 // ClientAddress configures ClientIP. The zero ClientAddress uses the address of the connection.
 type ClientAddress struct {
 	// Trusted are the addresses of all proxies in front of this server. Each proxy must append the sender's
-	// address to X-Forwarded-For, because a field that a proxy passes on unchanged has the client's own
-	// claim. If Trusted is not empty, a connection by a Unix socket counts as a proxy's.
+	// address to X-Forwarded-For or overwrite the field. If Trusted is not empty, a connection by a Unix
+	// socket counts as a proxy's.
 	Trusted []netip.Prefix
-	// IPv6Bits and IPv4Bits are the leading bits of an address that identify a client, up to 128 and 32. The
-	// default, 0, means 64 for IPv6, because one customer commonly has a whole /64, and 32 for IPv4. A
-	// network that translates addresses (NAT64) counts as one client, because it uses one /64.
+	// IPv6Bits and IPv4Bits are the numbers of leading bits of an address that identify a client, at most 128
+	// and 32. 0 means 64 for IPv6, because one customer commonly has a whole /64, and 32 for IPv4. A NAT64
+	// network counts as one client with 64 bits, because it uses one /64.
 	IPv6Bits, IPv4Bits int
 }
 
-// Key returns the KeyFunc for a. A key is the client's address as text, or the address's prefix if fewer bits
-// count, such as "192.0.2.7" or "2001:db8:1:2::/64". Equal addresses have equal keys in any spelling.
+// Key returns the KeyFunc for a. A key is the client's address or the address's prefix, such as "192.0.2.7"
+// or "2001:db8:1:2::/64". Different spellings of an address have the same key.
 //
-// The KeyFunc reads X-Forwarded-For only if the connection comes from a trusted proxy, and from the right to
-// the left. The first address that is not trusted is the client. If a proxy names no address, because it
-// hides the address or sent the request itself, that proxy is the client.
+// The KeyFunc reads X-Forwarded-For only if the connection comes from a trusted proxy. The last address in
+// the field that is not trusted is the client's. If a proxy has appended no valid address, the proxy counts
+// as the client.
 //
 // The KeyFunc returns an error that wraps ErrNoKey if the connection has no address. Key panics if a field of
 // a is out of range.
@@ -61,7 +61,6 @@ func (a ClientAddress) Key() KeyFunc {
 	}
 }
 
-// client returns the address of the client of a request.
 func (a *ClientAddress) client(r *http.Request) (admission.Address, error) {
 	peer, ok := admission.ParseAddress(r.RemoteAddr)
 	local := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // a Unix socket
@@ -78,7 +77,8 @@ func (a *ClientAddress) client(r *http.Request) (admission.Address, error) {
 	return client, nil
 }
 
-// walk follows the proxies of a request, from the trusted peer back to the first address that is not trusted.
+// walk reads the lines of X-Forwarded-For from the right, up to the first address that is not trusted. An
+// invalid element ends the walk at the proxy that appended it.
 func (a *ClientAddress) walk(peer admission.Address, lines []string) admission.Address {
 	for _, line := range slices.Backward(lines) {
 		for line = trimEnd(line); line != ""; {
@@ -96,7 +96,7 @@ func (a *ClientAddress) walk(peer admission.Address, lines []string) admission.A
 	return peer
 }
 
-// trimEnd cuts white space and commas, which surround empty elements, from the end of line.
+// trimEnd cuts white space and the commas of empty elements from the end of line.
 func trimEnd(line string) string { return strings.TrimRight(line, " \t,") }
 
 func (a *ClientAddress) trusts(addr netip.Addr) bool {

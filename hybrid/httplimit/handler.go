@@ -15,18 +15,18 @@ import (
 
 // Rule is one limit of a request.
 type Rule struct {
-	// Name names the limit in RateLimit-Policy. "" means the limiter's Config.Name, or "default" if that name
-	// is empty too. The rules of a request need different names. If a key has several limits, the text of
-	// each limit is added to the name.
+	// Name is the name of the limit in RateLimit-Policy. "" means the limiter's Config.Name or, if that is
+	// empty, "default". The rules of a request need different names. If a key has several limits, the text
+	// of each limit is added to Name.
 	Name    string
 	Limiter *hybrid.Limiter // required
 	Key     KeyFunc         // required
 	Class   int             // class of the limiter's Config.Priorities
 }
 
-// Middleware returns a function that wraps a handler. The handler gets the requests that limiter admits;
-// other requests are answered with 429 and Retry-After. Each answer has fields about the limit. Options
-// change these defaults. Goroutines may share that function. Middleware panics if limiter or key is nil.
+// Middleware returns a function that wraps a handler. The handler gets the requests that limiter admits.
+// Other requests get 429 and Retry-After. By default, all answers have fields about the limit. Goroutines may
+// share the function and the wrapped handler. Middleware panics if limiter or key is nil.
 func Middleware(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(http.Handler) http.Handler {
 	s := newSettings(options)
 	rules := s.rulesOf(limiter, key)
@@ -37,18 +37,17 @@ func Middleware(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(ht
 
 // Selection holds the rules of one request.
 type Selection struct {
-	// Rules are read-only, so Selections may share a slice. A request with an empty list is not limited.
+	// Rules are read-only, so Selections may share a slice. A request with no Rules is not limited.
 	Rules []Rule
-	// Cost is the number of tokens, 0 or more, that the request takes of every rule, or of none.
+	// Cost is the number of tokens, 0 or more, that the request takes of each rule.
 	Cost int64
-	// Done, if set, runs once between the decision and the handler. The Limiters must be open until Done
-	// runs.
+	// Done, if set, runs once between the decision and the handler. The Limiters must be open until then.
 	Done func()
 }
 
-// Select is Middleware with rules that depend on the request. rules returns the Selection of each request;
-// OnError handles an error that rules returns in the same way as a missing key. The options Also, Cost and
-// Class have no effect. Select panics if rules is nil.
+// Select is Middleware with rules that depend on the request. rules returns the Selection of a request. An
+// error from rules is handled like a missing key. The options Also, Cost and Class have no effect. Select
+// panics if rules is nil.
 func Select(rules func(*http.Request) (Selection, error), options ...Option) func(http.Handler) http.Handler {
 	if rules == nil {
 		panic("httplimit: Select needs a function")
@@ -68,7 +67,7 @@ func (s *settings) around(rules func(*http.Request) (Selection, error)) func(htt
 	}
 }
 
-// ServeHTTP passes the server's ResponseWriter itself to next, so that next can flush or hijack it.
+// ServeHTTP passes the server's ResponseWriter to next unwrapped, so that next can flush or hijack it.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.skip != nil && h.skip(r) {
 		h.next.ServeHTTP(w, r)
@@ -80,10 +79,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// errAnswered means that a request was denied and answered.
+// errAnswered means that a denial has been written as the answer.
 var errAnswered = errors.New("httplimit: answered")
 
-// decide returns nil if the request is to be handled, and errAnswered if the request was denied.
+// decide returns nil for an admitted request, and errAnswered for a denied one.
 func (h *handler) decide(w http.ResponseWriter, r *http.Request) error {
 	selected, err := h.rules(r)
 	if selected.Done != nil {
@@ -100,7 +99,7 @@ func (h *handler) decide(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// decideOne decides a request with one rule, on the hot path.
+// decideOne decides a request with one rule. decideOne is the hot path.
 func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, cost int64) error {
 	name, err := rule.keyOf(r)
 	if err != nil {
@@ -118,7 +117,6 @@ func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, 
 	return h.respond(w, r, h.policiesOf(rule, name, key.CachedLimits(), &result), &result, err)
 }
 
-// decideAll decides a request with several rules.
 func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule, cost int64) error {
 	joined, keys, err := join(r, rules)
 	if err != nil {
@@ -140,7 +138,6 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 	return h.respond(w, r, &all, &result, err)
 }
 
-// join returns the keys of a request, both joined and as a list.
 func join(r *http.Request, rules []Rule) (*hybrid.Joined, []*hybrid.Key, error) {
 	keys := make([]*hybrid.Key, len(rules))
 	for i := range rules {
@@ -160,10 +157,10 @@ func (rule *Rule) keyOf(r *http.Request) (string, error) {
 	return admission.KeyOf(ErrNoKey, rule.Key, r)
 }
 
-// policiesOf returns the policies of a rule whose key has these limits. If limits is empty, policiesOf
-// returns the policy of the limit in r if r is for this key. A process without a reply that admits a request
-// of cost 0 knows no limit at all. RateLimit-Policy is empty for a class, and for a limiter with Headroom, as
-// neither can use all of a burst.
+// policiesOf returns the policies of a rule whose key has these limits. If limits is empty and r is about the
+// key, policiesOf uses the limit in r, except for a request of cost 0, which is admitted before any reply.
+// The header is empty for a class above 0 and for a limiter with Headroom, because neither can use a whole
+// burst.
 func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:
@@ -179,11 +176,10 @@ func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *h
 	return ps
 }
 
-// nameOf returns the name of a rule of l without a Name.
 func nameOf(l *hybrid.Limiter) string { return cmp.Or(l.Name(), "default") }
 
-// respond sets the fields about a decision. respond answers a denied request and then returns errAnswered.
-// Any other error of respond means that the request is undecided.
+// respond sets the fields about a decision. respond answers a denied request and returns errAnswered. Any
+// other error means that the request is undecided.
 func (h *handler) respond(
 	w http.ResponseWriter, r *http.Request, ps *policies, result *hybrid.Result, err error,
 ) error {
@@ -191,18 +187,18 @@ func (h *handler) respond(
 	wait := result.RetryAfter
 	switch {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
-		h.setPolicy(fields, ps) // RateLimit-Policy shows the burst to the client
+		h.setPolicy(fields, ps) // tells the client the burst
 		return err
 	case err != nil:
 		return err
 	case result.Shadowed:
-		return nil // a client must not see a shadow limit
+		return nil // clients must not see a shadow limit
 	case result.Limit.Equal(hybrid.Blocked):
 		wait = 0
 	case admission.Failed(*result):
 		return fmt.Errorf("%w; Policy.Fallback denies the request", &outage{result.RetryAfter})
 	}
-	promised := result.Source != hybrid.SourceFallback // a fallback does not keep the promise of the limit
+	promised := result.Source != hybrid.SourceFallback // a fallback may admit more than the limit
 	if promised && p != nil && !p.limit.Equal(hybrid.Unlimited) {
 		h.setState(fields, ps, p, result, wait)
 	} else {
@@ -220,7 +216,7 @@ func (h *handler) respond(
 	return errAnswered
 }
 
-// outage is hybrid.ErrUnavailable for a request that a fallback denied.
+// outage is hybrid.ErrUnavailable with the Retry-After of a request that a fallback denied.
 type outage struct{ retryAfter time.Duration }
 
 func (o *outage) Error() string             { return hybrid.ErrUnavailable.Error() }
@@ -229,16 +225,16 @@ func (o *outage) RetryAfter() time.Duration { return o.retryAfter }
 
 // Denial describes the denial of a request above a limit.
 type Denial struct {
-	Result hybrid.Result // decision by the limit that binds
-	// Policies are the names of the limits that denied, as in RateLimit-Policy. Policies is read-only.
+	Result hybrid.Result // decision by the limit with the longest wait
+	// Policies has the name of that limit as in RateLimit-Policy; empty if unknown. Policies is read-only.
 	Policies []string
-	// RetryAfter is the field Retry-After, in whole seconds; 0 if the limit is Blocked.
+	// RetryAfter is the time in the field Retry-After, in whole seconds; 0 if the limit is Blocked.
 	RetryAfter time.Duration
 }
 
 var problemContent = []string{"application/problem+json"}
 
-// deny answers a request above the limit p. p is nil if the limit is unknown.
+// deny answers a request that the limit p denied. p is nil if the limit is unknown.
 func (h *handler) deny(
 	w http.ResponseWriter, r *http.Request, p *policy, result *hybrid.Result, wait time.Duration,
 ) {
@@ -256,13 +252,13 @@ func (h *handler) deny(
 	}
 }
 
-// fail answers an undecided request, and reports whether OnError admits the request.
+// fail answers an undecided request or reports that OnError admits it.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admits bool) {
 	setRetry(w.Header(), err)
 	if !h.onError(w, r, err) {
 		return false
 	}
-	// OnError must not admit a client that asks for too much, or that has left.
+	// OnError cannot admit a request above the burst, or one whose client has left.
 	if admission.NeverServed(err) || r.Context().Err() != nil {
 		return WriteError(w, r, err)
 	}
@@ -270,21 +266,19 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 	return true
 }
 
-// setRetry sets Retry-After, unless the request itself is at fault.
+// setRetry sets Retry-After, unless a retry of the same request would fail again.
 func setRetry(fields http.Header, err error) {
 	if !admission.NeverServed(err) && !errors.Is(err, ErrNoKey) {
 		setRetryAfter(fields, max(time.Second, hybrid.RetryAfter(err)))
 	}
 }
 
-// plain has the settings of a Middleware without options.
 var plain = &handler{settings: newSettings(nil)}
 
-// WriteDenial answers a denied request like a Middleware without options, for a handler that takes or
-// reserves the tokens itself. denied is the Result, not OK, of Take or of a Reservation. The answer is 429
-// with RateLimit and Retry-After, or 503 after a denial by a fallback. The limit is named by its text, such
-// as "100/m". RateLimit-Policy is missing, because a Result has only one limit of the key. WriteError answers
-// an error of Reserve or Take.
+// WriteDenial answers a denied request like a Middleware without options. WriteDenial is for a handler that
+// calls Take or Reserve itself; denied is the Result of a denial, and WriteError answers an error. The status
+// is 429, or 503 after a denial by a fallback. RateLimit has the text of the limit, such as "100/m", as its
+// name. RateLimit-Policy is missing, because a Result has only one of the key's limits.
 func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
 	ps := &policies{}
 	if denied.Limit.Tokens > 0 {
@@ -297,45 +291,42 @@ func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
 	}
 }
 
-// WriteError answers an undecided request like a handler without OnError, and returns false. An OnError calls
-// WriteError for errors that it does not handle, and a handler for errors of its own Reserve or Take. The
-// status is
+// WriteError answers an undecided request like a Middleware without OnError, and returns false. An OnError
+// calls WriteError for errors that it does not handle. The status is
 //
 //   - 413 (Content Too Large) if err wraps hybrid.ErrExceedsBurst,
 //   - 411 (Length Required) if err wraps hybrid.ErrInvalidN and the length of the request is unknown,
 //   - 400 (Bad Request) if err wraps ErrNoKey, hybrid.ErrInvalidN or hybrid.ErrInvalidKey,
 //   - 503 (Service Unavailable) with Retry-After otherwise.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) (admit bool) {
-	status, typ, title := http.StatusBadRequest, "", "The request does not say whom it counts for"
+	status, typ, title := http.StatusBadRequest, "", "The request has no valid key for its rate limit"
 	switch {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
-		status, title = http.StatusRequestEntityTooLarge, "The request costs more than its quota ever has"
+		status, title = http.StatusRequestEntityTooLarge, "The cost of the request exceeds its quota"
 	case errors.Is(err, hybrid.ErrInvalidN) && r.ContentLength < 0:
-		status, title = http.StatusLengthRequired, "The request has no length, on which its cost depends"
+		status, title = http.StatusLengthRequired, "The cost of the request depends on its length, which is missing"
 	case errors.Is(err, hybrid.ErrInvalidN):
 		title = "The cost of the request is not valid"
 	case !errors.Is(err, ErrNoKey) && !errors.Is(err, hybrid.ErrInvalidKey):
 		status, typ = http.StatusServiceUnavailable, problemType+"temporary-reduced-capacity"
-		title = "The request cannot be served now, as its quota is not known"
+		title = "The request cannot be served now, because its quota is unknown"
 	}
 	setRetry(w.Header(), err)
 	answer(w, status, problem(status, typ, title, nil))
 	return false
 }
 
-// answer writes a response with a status and a problem.
 func answer(w http.ResponseWriter, status int, body []byte) {
 	w.Header()[fieldContentType] = problemContent
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // an error means that the client has left
 }
 
-// problemType is the registry of the problem types in the IETF's draft.
+// problemType is the URL of the IANA registry of problem types.
 const problemType = "https://iana.org/assignments/http-problem-types#"
 
 const quotaExceeded = "The request cannot be served, as its quota has been exceeded"
 
-// problem returns a body of application/problem+json.
 func problem(status int, typ, title string, violated []string) []byte {
 	body, err := json.Marshal(struct {
 		Type     string   `json:"type,omitempty"`

@@ -24,67 +24,68 @@ type settings struct {
 	fields  FieldSet
 	pauseOn []int
 
-	made policyCache // shared by all handlers, as some routers make a handler for each request
+	made policyCache // shared by all handlers, because some routers make a handler for each request
 }
 
-// Also adds a limit, to at most 16 in total, in any order. A request takes its tokens from all limits or from
-// none; see hybrid.Limiter.Join. If a KeyFunc fails, no tokens are taken. RateLimit-Policy names all limits.
+// Also adds a limit, to at most 16 in total. A request takes its tokens from all limits or from none; see
+// hybrid.Limiter.Join. If a KeyFunc fails, the request takes no tokens.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }
 
-// Cost sets the number of tokens, 0 or more, that a request takes; 1 without Cost. A request is never served
-// if its cost is above the burst, or negative, as a Request.ContentLength of unknown length is. OnError or
-// WriteError then answers, without Retry-After.
+// Cost sets the number of tokens, 0 or more, that a request takes; 1 without Cost. A request whose cost
+// exceeds the burst or is negative is never served: OnError or WriteError answers, without Retry-After.
+// Request.ContentLength is negative for an unknown length.
 func Cost(cost func(*http.Request) int64) Option { return func(s *settings) { s.cost = cost } }
 
 // Skip exempts the requests for which skip returns true from all limits.
 func Skip(skip func(*http.Request) bool) Option { return func(s *settings) { s.skip = skip } }
 
-// Class returns the class of a request in hybrid.Config.Priorities; 0 without Class. Answers to other classes
-// have no RateLimit-Policy, because only class 0 can use all of a burst.
+// Class sets the class of a request in hybrid.Config.Priorities; 0 without Class. Answers to classes above 0
+// have no RateLimit-Policy, because only class 0 can use a whole burst.
 func Class(class func(*http.Request) int) Option { return func(s *settings) { s.class = class } }
 
-// Wait makes a request that would be denied wait for its tokens, for at most d. If the tokens cannot come in
-// time, the request is denied at once. Without Wait, a RoundTripper waits until the request's context ends.
+// Wait makes a request wait for its tokens, at most for d. A request whose tokens would come later is denied
+// at once. Without Wait, a RoundTripper waits until the request's context ends.
 func Wait(d time.Duration) Option { return func(s *settings) { s.wait = d } }
 
-// PauseOn adds statuses, such as 403 or 529, to 429 and 503. A RoundTripper pauses its requests after an
-// answer with such a status and Retry-After.
+// PauseOn adds statuses, such as 403 or 529, to 429 and 503: a RoundTripper pauses its requests after an
+// answer with one of these statuses and Retry-After.
 func PauseOn(statuses ...int) Option {
 	return func(s *settings) { s.pauseOn = append(s.pauseOn, statuses...) }
 }
 
-// OnLimit makes answer respond to requests above a limit, for example with a page. The fields are set before
-// the call of answer, which may change the fields and writes the status.
+// OnLimit makes answer respond to denied requests, for example with a page. Before the call of answer, the
+// header has its fields about the limit. answer may change the header, and writes the status.
 func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 	return func(s *settings) { s.onLimit = answer }
 }
 
-// OnError makes answer respond to undecided requests. The error wraps ErrNoKey if a request has no key,
-// hybrid.ErrExceedsBurst, ErrInvalidN or ErrInvalidKey if the request is never served, or another error of
-// package hybrid if a limiter failed. Without OnError, WriteError answers. To serve the request without a
-// limit, answer writes nothing and returns true. To refuse the request, answer writes the whole response, or
-// calls WriteError. A request that is never served, or whose context has ended, stays refused.
+// OnError makes answer respond to undecided requests; WriteError responds without OnError. The error wraps
+// ErrNoKey, or hybrid.ErrExceedsBurst, ErrInvalidN or ErrInvalidKey, or another error of package hybrid if a
+// limiter failed. To serve the request without a limit, answer writes nothing and returns true. To refuse the
+// request, answer writes the response, or calls WriteError, and returns false. answer cannot serve a request
+// whose error wraps one of the three errors of hybrid, or whose context has ended.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }
 
-// Status sets the status of the answer to a request above a limit, 200 to 999; 429 without Status.
+// Status sets the status of the answer to a denied request, 200 to 999; 429 without Status. Any other code
+// makes Middleware and Select panic.
 func Status(code int) Option { return func(s *settings) { s.status = code } }
 
-// FieldSet selects the fields of an answer about limits. Sets are combined with |.
+// FieldSet selects the fields of an answer about limits, in addition to Retry-After. | combines FieldSets.
 type FieldSet int
 
-// The sets of fields, each of which includes Retry-After.
+// The FieldSets.
 const (
-	// FieldsNone has only Retry-After.
+	// FieldsNone selects no field except Retry-After.
 	FieldsNone FieldSet = 0
-	// FieldsDraft, the default, has RateLimit-Policy, with all limits, and RateLimit, with the limit that
-	// binds, as in draft-ietf-httpapi-ratelimit-headers-10.
+	// FieldsDraft, the default, selects RateLimit-Policy, with all limits, and RateLimit, with the limit that
+	// has the longest wait.
 	FieldsDraft FieldSet = 1
-	// FieldsLegacy has X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset of the limit that
-	// binds. X-RateLimit-Reset is a time in seconds since 1970.
+	// FieldsLegacy selects X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, of the limit that
+	// has the longest wait. X-RateLimit-Reset is a time in seconds since 1970.
 	FieldsLegacy FieldSet = 2
 )
 
@@ -106,10 +107,10 @@ func newSettings(options []Option) *settings {
 	return s
 }
 
-// rulesMax bounds the keys of a hybrid.Limiter.Join.
+// rulesMax is the most keys of a hybrid.Limiter.Join.
 const rulesMax = 16
 
-// rulesOf returns the rules of a Middleware or RoundTripper. A number distinguishes rules of equal names.
+// rulesOf returns the rules of a Middleware or RoundTripper. Numbers distinguish Limiters of the same name.
 func (s *settings) rulesOf(limiter *hybrid.Limiter, key KeyFunc) []Rule {
 	rules := append([]Rule{{Limiter: limiter, Key: key}}, s.also...)
 	if len(rules) > rulesMax {
@@ -137,7 +138,6 @@ func (s *settings) costOf(r *http.Request) int64 {
 	return s.cost(r)
 }
 
-// inClass returns the rules in the class of the request.
 func (s *settings) inClass(rules []Rule, r *http.Request) []Rule {
 	if s.class == nil {
 		return rules

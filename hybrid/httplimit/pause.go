@@ -15,10 +15,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// pauseMax bounds the pause after one answer. pausesMax bounds the keys with a pause.
+// pauseMax is the longest pause after one answer. pausesMax is the most keys with a pause at a time.
 const pauseMax, pausesMax = 10 * time.Minute, 100_000
 
-// pauses holds back the requests of keys whose server asks for a pause.
+// pauses delays the requests of keys for which a server has asked for a pause.
 type pauses struct {
 	mu      sync.Mutex
 	until   map[string]time.Time
@@ -26,10 +26,10 @@ type pauses struct {
 	sweptAt time.Time
 }
 
-// note begins or extends a pause of key for d. note returns false if too many keys have a pause.
+// note begins or extends a pause of key to d from now. note returns false if pausesMax keys have a pause.
 //
-// Requests that wait for tokens of key stop waiting. Without that, requests would hold tokens during the
-// pause, and all be sent at once after it.
+// note ends the waits for tokens of key. Otherwise requests would keep their tokens during the pause and be
+// sent all at once afterwards.
 func (p *pauses) note(key string, d time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,8 +54,8 @@ func (p *pauses) note(key string, d time.Duration) bool {
 	return true
 }
 
-// enter waits until key has no pause. enter returns a context for taking tokens, which ends when a pause
-// begins. The caller calls leave when it has the tokens or an error; paused reports that a pause has begun.
+// enter waits until key has no pause. drawing is the context for taking tokens, and ends when a pause begins.
+// The caller then calls leave, which reports whether a pause has begun.
 func (p *pauses) enter(ctx context.Context, key string) (
 	drawing context.Context, leave func() (paused bool), err error,
 ) {
@@ -98,7 +98,7 @@ func (p *pauses) enter(ctx context.Context, key string) (
 	}, nil
 }
 
-// pausedError is the error of a request whose deadline comes before a pause ends.
+// pausedError is the error of a request whose deadline comes before the end of a pause.
 type pausedError struct{ left time.Duration }
 
 func (e *pausedError) Error() string {
@@ -107,11 +107,11 @@ func (e *pausedError) Error() string {
 
 func (e *pausedError) Unwrap() error { return hybrid.ErrWouldExceedDeadline }
 
-// RetryAfter serves hybrid.RetryAfter.
+// RetryAfter is for hybrid.RetryAfter.
 func (e *pausedError) RetryAfter() time.Duration { return e.left }
 
-// pauseOf returns the pause that an answer asks for, in milliseconds, in seconds or until a date; 0 if none.
-// A date is compared with the answer's Date field or, without a Date, with this machine's clock.
+// pauseOf returns the pause that an answer asks for; 0 if none. A pause until a date counts from the answer's
+// Date field or, without that field, from now.
 func (s *settings) pauseOf(answer *http.Response) time.Duration {
 	if !slices.Contains(s.pauseOn, answer.StatusCode) {
 		return 0
@@ -134,13 +134,13 @@ func (s *settings) pauseOf(answer *http.Response) time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// roundUp returns value, a decimal number, in whole units, rounded up; 0 if value is no number.
+// roundUp returns the decimal number value in whole units, rounded up; 0 if value is no number.
 func roundUp(value string, unit time.Duration) time.Duration {
 	if strings.Trim(value, ".0123456789") != "" {
 		return 0 // ParseFloat also reads signs, exponents, Inf and NaN
 	}
 	n, err := strconv.ParseFloat(value, 64)
-	if err != nil && !math.IsInf(n, 1) { // Inf means a number out of range
+	if err != nil && !math.IsInf(n, 1) { // n is Inf for a number out of range
 		return 0
 	}
 	return time.Duration(min(math.Ceil(n), float64(math.MaxInt64/unit))) * unit

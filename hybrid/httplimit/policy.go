@@ -17,39 +17,39 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// policy is one limit as the fields of an answer show it.
+// policy is the text of one limit in the fields of an answer.
 type policy struct {
 	limit  hybrid.Limit
-	names  []string // the name, as Denial.Policies
+	names  []string // the name, for Denial.Policies
 	quoted string   // the name as a String of a structured field
-	quota  int64    // available tokens per window
+	quota  int64    // tokens per window
 	window int64    // in seconds
-	legacy string   // X-RateLimit-Limit
+	legacy string   // quota as text, for X-RateLimit-Limit
 	body   []byte   // body of a denial
 }
 
-// policies are the limits of a rule, for all keys with the same limits.
+// policies are the limits of a rule. All keys with the same limits share policies.
 type policies struct {
 	list   []policy
 	header string // value of RateLimit-Policy, or empty
 }
 
-// A policyKey identifies one policy.
+// policyKey identifies policies in a policyCache.
 type policyKey struct {
 	name   string
 	limits [lease.LimitsMax]hybrid.Limit
 }
 
-// policiesMax bounds the ready policies, because every customer may have other limits.
+// policiesMax bounds policyCache.ready, because each customer may have different limits.
 const policiesMax = 1024
 
-// policyCache caches policies. Ready policies are read without a lock.
+// policyCache caches policies. Lookups of policies in ready take no lock.
 type policyCache struct {
 	ready atomic.Pointer[map[policyKey]*policies]
 
 	mu      sync.Mutex
-	others  map[policyKey]*policies // policies made since ready was stored
-	lookups int                     // lookups without a ready policy since ready was stored
+	others  map[policyKey]*policies // policies made since ready was last replaced
+	lookups int                     // lookups that ready did not answer, since it was last replaced
 }
 
 // policiesFor returns the policies of the rule called name for a key with these limits.
@@ -64,9 +64,9 @@ func (c *policyCache) policiesFor(name string, limits []hybrid.Limit, status int
 	return c.findOrMake(key, limits, status)
 }
 
-// findOrMake does what policiesFor does, for policies that are not ready yet. findOrMake makes other policies
-// ready after as many lookups as there are ready policies, so a lookup copies one policy on average. Above
-// policiesMax findOrMake drops the former ready policies.
+// findOrMake is policiesFor for a key that ready lacks. After more lookups than ready has entries, findOrMake
+// merges ready into others and makes others the new ready, so each lookup pays for one copied entry. If the
+// merge would exceed policiesMax, findOrMake drops the old ready instead.
 func (c *policyCache) findOrMake(key policyKey, limits []hybrid.Limit, status int) *policies {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *policyCache) findOrMake(key policyKey, limits []hybrid.Limit, status in
 		ready = *have
 	}
 	if p, ok := ready[key]; ok {
-		return p // another lookup has made p ready
+		return p // a concurrent lookup has replaced ready
 	}
 	p := c.others[key]
 	if p == nil {
@@ -133,10 +133,10 @@ func (ps *policies) find(limit hybrid.Limit) *policy {
 // integerMax is the largest Integer of a structured field.
 const integerMax = 999_999_999_999_999
 
-// promise returns q and w of RateLimit-Policy: quota tokens are available in any window seconds, whatever was
-// taken before, to a client that is alone with the key. quota is the burst and window the time in which it
-// fills, in whole seconds. A burst that fills within a second says little about the rate, so for such a limit
-// quota is the tokens of one second. For a window limit, quota is its tokens and window its length.
+// promise returns q and w of RateLimit-Policy: a client that is alone with the key can take quota tokens in
+// any window seconds. For a token bucket, quota is the burst and window the time in which the burst fills.
+// For a sliding window or a calendar, quota is the tokens and window the length. If window would be at most a
+// second, quota is at least the tokens of one second.
 func promise(l hybrid.Limit) (quota, window int64) {
 	if l.Equal(hybrid.Blocked) {
 		return 0, 1
@@ -151,7 +151,7 @@ func promise(l hybrid.Limit) (quota, window int64) {
 	return min(quota, integerMax), min(window, integerMax)
 }
 
-// perSecond returns how many whole tokens l adds in a second.
+// perSecond returns the number of whole tokens that l adds in a second.
 func perSecond(l hybrid.Limit) int64 {
 	high, low := bits.Mul64(uint64(l.Tokens), uint64(time.Second))
 	if high >= uint64(l.Per) {
@@ -161,7 +161,7 @@ func perSecond(l hybrid.Limit) int64 {
 	return int64(min(n, integerMax))
 }
 
-// seconds rounds d up to whole seconds.
+// seconds returns d in seconds, rounded up; 0 if d is negative.
 func seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -169,7 +169,7 @@ func seconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// printable percent-encodes the characters that a String of a structured field must not have.
+// printable percent-encodes the characters that a String of a structured field (RFC 9651) cannot have.
 func printable(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -194,7 +194,7 @@ const (
 	fieldContentType     = "Content-Type"
 )
 
-// values holds three field values, and the bytes of two, in one allocation instead of five.
+// values has room for three field values and the bytes of two of them, in one allocation instead of five.
 type values struct {
 	list [3]string
 	n    uint8
@@ -202,32 +202,32 @@ type values struct {
 	text [62]byte
 }
 
-// room returns the empty slice to which the caller appends the next value.
+// room returns an empty slice to which the caller appends the next value, for put.
 func (v *values) room() []byte { return v.text[v.end:v.end] }
 
-// put makes text, which the caller has appended to room, the next value. text must not change afterwards.
+// put adds text, which the caller has appended to room, as the next value. The caller must not change text.
 func (v *values) put(text []byte) []string {
-	if len(text) <= len(v.text)-int(v.end) { // append has not moved text out of room
+	if len(text) <= len(v.text)-int(v.end) { // text is still in v.text: append has not reallocated it
 		v.end += uint8(len(text))
 	}
 	return v.add(unsafe.String(unsafe.SliceData(text), len(text)))
 }
 
-// add makes text the next value. Each answer has its own slice, because handlers may change the slice.
+// add adds text as the next value. Answers do not share slices, because handlers may change them.
 func (v *values) add(text string) []string {
 	v.list[v.n] = text
 	v.n++
 	return v.list[v.n-1 : v.n : v.n]
 }
 
-// setState sets the fields about the limits ps and about r, the decision by p. wait is a denial's
-// Retry-After.
+// setState sets the fields about the limits ps and about r, a decision by the limit p. wait is the value of
+// Retry-After in a denial.
 func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Result, wait time.Duration) {
 	left := min(max(r.Remaining, 0), p.quota)
 	reset := wait
 	switch {
 	case !r.OK:
-	case left > 0 || p.limit.Windowed(): // a window gains tokens only when old charges end
+	case left > 0 || p.limit.Windowed(): // a window gains tokens only when old use leaves it
 		reset = r.ResetAfter
 	default:
 		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the longest time until the next token
@@ -257,14 +257,13 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 	}
 }
 
-// setPolicy sets RateLimit-Policy alone.
 func (s *settings) setPolicy(h http.Header, ps *policies) {
 	if s.fields&FieldsDraft != 0 && ps.header != "" {
 		add(h, fieldPolicy, []string{ps.header})
 	}
 }
 
-// add sets a field, or appends to the value of an outer handler.
+// add sets a field, or appends to the value that an outer handler has set.
 func add(h http.Header, field string, value []string) {
 	if have := h[field]; len(have) > 0 {
 		value = append(slices.Clip(have), value...)
@@ -272,9 +271,9 @@ func add(h http.Header, field string, value []string) {
 	h[field] = value
 }
 
-// RemoveFields removes all fields about limits except Retry-After from the answer of another server.
-// RemoveFields is a httputil.ReverseProxy.ModifyResponse for a proxy inside a Middleware, whose answers would
-// otherwise have the fields of both servers. RemoveFields returns nil.
+// RemoveFields removes the fields about limits, except Retry-After, from the answer of another server.
+// RemoveFields is the ModifyResponse of a httputil.ReverseProxy in a Middleware. Without it, answers would
+// have the fields of both servers. RemoveFields always returns nil.
 func RemoveFields(answer *http.Response) error {
 	for _, f := range []string{
 		fieldPolicy, fieldLimit, fieldLegacyLimit, fieldLegacyRemaining, fieldLegacyReset,
@@ -284,7 +283,6 @@ func RemoveFields(answer *http.Response) error {
 	return nil
 }
 
-// setRetryAfter sets Retry-After to d.
 func setRetryAfter(h http.Header, d time.Duration) {
 	h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(d), 10)}
 }

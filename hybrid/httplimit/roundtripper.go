@@ -9,28 +9,25 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// attemptsMax bounds the attempts of one request. discardMax bounds the bytes that are read of a discarded
-// answer's body so that the connection can be reused.
+// attemptsMax is the most attempts of one request. discardMax is the most bytes read from the body of an
+// answer that leads to another attempt.
 const attemptsMax, discardMax = 4, 64 << 10
 
 // RoundTripper returns a Transport for an http.Client. Each request waits for its tokens of limiter before
-// next sends it. A nil next means http.DefaultTransport. Goroutines may share the result. RoundTripper panics
-// if limiter or key is nil.
+// next sends the request. A nil next means http.DefaultTransport. Goroutines may share the result.
+// RoundTripper panics if limiter or key is nil.
 //
 // An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms pauses all requests with
-// the same key in this process for the given time, at most ten minutes. Another process pauses only after a
-// 429 or 503 to its own request. During a pause no request is sent or takes tokens; later each request takes
-// its tokens before it is sent. The keys of Also have no pauses, so choose key to stand for one upstream, or
-// for one account at an upstream.
+// the same key in this process for the given time, at most ten minutes. During a pause, no request takes
+// tokens or is sent. Other processes do not learn of the pause. The keys of Also have no pauses, so key must
+// stand for one upstream, or for one account at an upstream.
 //
-// After the pause the refused request is sent again, up to three times, if it can be repeated: its method is
-// idempotent or it has an Idempotency-Key, and it has no body or a GetBody. The answer is returned unchanged
-// if the request cannot be repeated, if the pause exceeds ten minutes or if the request's deadline comes
-// first.
+// After the pause, the refused request is sent again, up to three times, if it can be repeated: its method is
+// idempotent or it has an Idempotency-Key, and it has no body or a GetBody. The caller gets the server's
+// answer if the request cannot be repeated, or if the pause exceeds ten minutes or the request's deadline.
 //
 // Only the options Also, Cost, Skip, Class, Wait and PauseOn have an effect. A request that is not sent
-// returns an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Key.WaitN, such as
-// ErrWouldExceedDeadline.
+// returns an error that wraps ErrNoKey, or an error of hybrid.Key.WaitN, such as ErrWouldExceedDeadline.
 func RoundTripper(
 	limiter *hybrid.Limiter, key KeyFunc, next http.RoundTripper, options ...Option,
 ) http.RoundTripper {
@@ -41,7 +38,6 @@ func RoundTripper(
 	return &transport{settings: s, rules: s.rulesOf(limiter, key), next: next}
 }
 
-// transport sends requests at the rate of its rules.
 type transport struct {
 	*settings
 	rules  []Rule
@@ -49,14 +45,14 @@ type transport struct {
 	pauses pauses
 }
 
-// RoundTrip sends r once it is admitted.
+// RoundTrip sends r after its admission.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.skip != nil && t.skip(r) {
 		return t.next.RoundTrip(r)
 	}
 	ctx, cancel := r.Context(), context.CancelFunc(func() {})
 	if t.wait > 0 {
-		ctx, cancel = context.WithTimeout(ctx, t.wait) // bounds the wait for tokens, not the sending
+		ctx, cancel = context.WithTimeout(ctx, t.wait) // bounds the wait for tokens, not the round trip
 	}
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -81,13 +77,13 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if again == nil {
 			return answer, nil
 		}
-		_, _ = io.CopyN(io.Discard, answer.Body, discardMax) // an unread body would close the connection
+		_, _ = io.CopyN(io.Discard, answer.Body, discardMax) // a connection with an unread body is not reused
 		_ = answer.Body.Close()
 		r = again
 	}
 }
 
-// CloseIdleConnections serves http.Client.CloseIdleConnections.
+// CloseIdleConnections implements http.Client.CloseIdleConnections.
 func (t *transport) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -118,13 +114,13 @@ func (t *transport) admit(ctx context.Context, r *http.Request) (name string, er
 		if !leave() {
 			return name, err
 		}
-		if err == nil { // the tokens came as the pause began, and must not be held during it
+		if err == nil { // the tokens came when a pause began: a request must not keep tokens during a pause
 			limiter.Refund(cost)
 		}
 	}
 }
 
-// repeat returns r for another attempt, or nil if a repetition might act twice or the body is gone.
+// repeat returns r for another attempt, or nil if r might act twice or its body cannot be read again.
 func repeat(r *http.Request) *http.Request {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut,
@@ -149,7 +145,7 @@ func repeat(r *http.Request) *http.Request {
 	return &again
 }
 
-// closeBody closes the body of a request that is not sent, as a RoundTripper must.
+// closeBody closes the body of a request that is not sent, as http.RoundTripper demands.
 func closeBody(r *http.Request) {
 	if r.Body != nil {
 		_ = r.Body.Close()
