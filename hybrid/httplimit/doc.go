@@ -1,7 +1,7 @@
 // Package httplimit limits the rate of HTTP requests with limiters of package hybrid:
 //
 //   - Middleware limits the requests to a handler, or to a whole mux, by one limiter and one KeyFunc. The
-//     option Also adds limits, for example one per customer. A request takes tokens of all limits, or of none.
+//     option Also adds limits, for example one per customer. A request takes tokens of all limits or of none.
 //   - Select is Middleware with rules that depend on the request, such as on its route. Package
 //     httplimit/rules reads such rules from a file.
 //   - RoundTripper makes the requests of an http.Client wait for their tokens.

@@ -1,4 +1,4 @@
-// Package rules limits HTTP requests by rules from a YAML or JSON file, or from a table in Go. The rules may
+// Package rules limits HTTP requests by rules from a YAML or JSON file, or from a Table in Go. The rules may
 // change while the program runs.
 //
 //	version: 3
@@ -22,33 +22,31 @@
 //
 // # The rules of a request
 //
-// The rules of one route limit a request: the route with the most specific pattern that matches the request.
-// Patterns match by method, host and path, with wildcards, as in http.ServeMux. A request that matches no
-// pattern is not limited; "/" matches all other requests. All rules of a request decide together: the request
-// takes the route's cost from each rule, or from none.
+// A request has the rules of one route: the route with the most specific pattern that matches the request.
+// Patterns are those of http.ServeMux. The pattern "/" matches all requests that match no other pattern. A
+// request that matches no pattern is not limited. A request takes the route's cost from each rule, or from
+// none.
 //
 // A pattern in the spelling of another router, such as /api/* or /api/:id, is an error, because ServeMux
-// would take the spelling literally and the pattern would limit nothing. Two patterns of which neither is
-// more specific, such as OPTIONS / and /api/, are an error too. The error about a pattern proposes a remedy.
-// A rule or a setting that no route uses is logged.
+// would match it literally. Two patterns are an error if some request matches both and neither is more
+// specific, such as "OPTIONS /" and "/api/". A rule or a setting that no route uses is logged.
 //
-// Each key of a rule has the rule's limits. A key in named has its own limits. A name in named is the value
-// of the last key form, such as a tenant. A name that no request can have, such as an address within a /64,
-// is an error.
+// Each key of a rule has the rule's limits, unless the rule's field named has other limits for the key. A
+// name in named is the value of the last key form, such as a tenant. A name that no request can have, such as
+// an address within a /64, is an error.
 //
-// Routers read some paths differently: some serve /search/../healthz as a path below /search/, and some take
-// %2F for a slash. A request whose path has an empty segment, a dot segment or an encoded slash is limited by
-// the rules of all routes that may serve it. A request with such a path takes tokens once from each rule and
-// key: the highest cost of these routes, capped at the most that all rules can admit. Add the route "/" for
-// routers that ignore case, a slash at the end or an invented host.
+// Routers read some paths differently: some serve /search/../healthz as a path below /search/, and some read
+// %2F as a slash. If the path of a request has an empty segment, a dot segment or an encoded slash, the
+// request has the rules of all routes that may serve it. The request then takes the highest cost of these
+// routes once from each rule and key, but at most the cost that all rules can admit. For routers that ignore
+// case, a slash at the end or an invented host, add the route "/".
 //
 // # Changes
 //
-// Open polls its file. inotify would miss changes in mounted file systems, and a new file that an editor or
-// Kubernetes puts in the place of the old file.
+// Open polls its file, because inotify misses changes in mounted file systems and the replacement of a file.
 //
-// The name of a rule identifies its buckets. While a rule keeps its name, used tokens stay used, whatever
-// else changes; under another name the rule starts with full buckets. A rule with another key form uses other
-// keys. Under an equal version new limits are in force two TTLs, about a second, after the last process has
-// read the file. The limits of a higher version are in force at once.
+// The name of a rule identifies its buckets. A rule with a new name starts with full buckets. If a rule keeps
+// its name, used tokens stay used, whatever else changes; but a new key form makes new keys. Limits of a
+// higher version are in force at once. Changed limits of an equal version are in force two TTLs, about a
+// second, after the last process has read the file.
 package rules

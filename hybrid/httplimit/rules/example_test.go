@@ -77,6 +77,6 @@ func ExampleNew() {
 	app := declared.Handler(orders)
 	fmt.Println(asked(app, "/export"), asked(app, "/"))
 	// Output:
-	// rules: invalid rules: routes["/export"].rules[0] is "plans", but the rules are plan
+	// rules: invalid rules: routes["/export"].rules[0] is "plans", must be one of the rules (plan)
 	// 200 429
 }

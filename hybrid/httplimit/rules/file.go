@@ -15,16 +15,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 )
 
-// Parse reads a table from YAML or JSON. name is the file's name in errors. The error joins the first ten
-// mistakes in the order of lines, and reports the number of further mistakes. Parse accepts any key form that
-// may be a name in Config.Keys; New, Open and Set check the name.
+// Parse reads a Table from YAML or JSON. name is the name of the file in errors. The error joins the first
+// ten mistakes in the order of lines and has the number of further mistakes. Parse accepts any key form that
+// may be a name in Config.Keys; New, Open and Set reject a name that is not in Config.Keys.
 func Parse(name string, text []byte) (Table, error) { return parse(name, text, hybrid.Config{}, nil) }
 
 func parse(name string, text []byte, base hybrid.Config, keys map[string]httplimit.KeyFunc) (Table, error) {
 	r := format.NewReader(name, ErrInvalid)
 	var t Table
 	if r.Read("", text, reflect.ValueOf(&t).Elem()) {
-		for _, path := range slices.Sorted(maps.Keys(r.Zeros)) { // only in Go a cost of 0 means 1
+		for _, path := range slices.Sorted(maps.Keys(r.Zeros)) { // a Route.Cost of 0 means 1 in Go only
 			if strings.HasPrefix(path, "routes") && strings.HasSuffix(path, ".cost") {
 				r.Bad(path, r.Zeros[path], "is 0, %s", costLeast)
 			}
@@ -34,7 +34,7 @@ func parse(name string, text []byte, base hybrid.Config, keys map[string]httplim
 				r.Add(v.Path, r.PlaceOf(v.Path), violation.Text(v), v)
 			}
 		}
-		switch { // a file that is cut short must not turn all limits off
+		switch { // a truncated file must not remove all limits
 		case len(r.Problems()) > 0:
 		case t.Rules == nil:
 			r.Bad("rules", r.PlaceOf("rules"), "is missing or has no value; write {} for no rules")
@@ -61,7 +61,7 @@ func errorOf(found []*yamlfile.Problem, name string) error {
 
 const (
 	wantLimits = "a list of limits, like [10/s burst 20, 1000/h]"
-	wantRules  = "a list of names of rules; [] is not limited"
+	wantRules  = "a list of names of rules; [] means no limit"
 )
 
 // format describes rules files.

@@ -14,7 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 )
 
-// The key forms of a rule; headerForm and pathForm are followed by a name.
+// The key forms of a rule. A name follows headerForm and pathForm.
 const (
 	allForm, addressForm, routeForm = "all", "address", "route"
 	headerForm, pathForm            = "header:", "path:"
@@ -22,19 +22,19 @@ const (
 
 var (
 	fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$") // RFC 9110, section 5.1
-	keyName   = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)             // of Config.Keys
+	keyName   = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)             // a name in Config.Keys
 )
 
-// removedFields are the fields that net/http moves from Request.Header to fields of the Request.
+// removedFields are the header fields that net/http moves from Request.Header to fields of Request.
 var removedFields = []string{"Host", "Trailer", "Transfer-Encoding"}
 
-// checkForm returns an error for a wrong key form. keys are Config.Keys, or nil if they are unknown.
+// checkForm returns an error for an invalid key form. keys are Config.Keys, or nil if Config is unknown.
 func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 	field, isHeader := strings.CutPrefix(form, headerForm)
 	wildcard, isPath := strings.CutPrefix(form, pathForm)
 	switch {
 	case isHeader && slices.Contains(removedFields, http.CanonicalHeaderKey(field)):
-		return fmt.Errorf("is %q, which net/http does not keep among the header fields; "+
+		return fmt.Errorf("is %q, which net/http removes from the header; "+
 			"read r.%s in a function in Config.Keys", form,
 			strings.ReplaceAll(http.CanonicalHeaderKey(field), "-", ""))
 	case isHeader && !fieldName.MatchString(field):
@@ -49,7 +49,7 @@ func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 		form, listed(keys))
 }
 
-// checkName returns an error for a key in Named of a rule that no request can have.
+// checkName returns an error for a name in the Named of a rule that no request can have.
 func (t Table) checkName(rule, name string) error {
 	forms := t.Rules[rule].Key
 	form := forms[len(forms)-1]
@@ -57,17 +57,17 @@ func (t Table) checkName(rule, name string) error {
 	wildcard, isPath := strings.CutPrefix(form, pathForm)
 	switch {
 	case form == allForm:
-		return errors.New("names a value of the last key form, but all has one value: " +
+		return errors.New("cannot name a value of the last key form, all, which has one value: " +
 			"write another form last")
 	case form == routeForm && !slices.Contains(t.Routes[name].Rules, rule):
-		return fmt.Errorf("names a value of the last key form, route, but no route of this pattern "+
+		return fmt.Errorf("must name a value of the last key form, route: the pattern of a route that "+
 			"has the rule %s", rule)
 	case name == "":
-		return errors.New("is empty, and a request without a key is refused")
+		return errors.New("is empty, but a request with an empty key is refused")
 	case !isHeader && !isPath && form != addressForm:
 		return nil
 	}
-	// The KeyFunc must return name for a request whose key is name.
+	// The name is valid if the KeyFunc returns it for a request that has it as address, field or wildcard.
 	r := &http.Request{RemoteAddr: strings.TrimSuffix(name, "/64"), Header: http.Header{}}
 	r.Header.Set(field, strings.TrimSpace(name))
 	path, err := url.PathUnescape(name)
@@ -78,16 +78,16 @@ func (t Table) checkName(rule, name string) error {
 	key, err := keyMaker{pattern: "/{" + wildcard + "...}"}.formFunc(form)(r)
 	switch {
 	case err != nil && form == addressForm:
-		return errors.New("is not an address, as a key is: IPv4, or an IPv6 /64")
+		return errors.New("is not an address; write an IPv4 address or an IPv6 /64")
 	case err != nil:
-		return fmt.Errorf("is no value of %s", form)
+		return fmt.Errorf("is not a value of %s", form)
 	case key != name:
-		return fmt.Errorf("never matches, as the key of such requests is %q: write that", key)
+		return fmt.Errorf("matches no request; write %q, which is the key of such requests", key)
 	}
 	return nil
 }
 
-// isReserved reports whether a key form is a word of this package.
+// isReserved reports whether form is a key form that Config.Keys cannot define.
 func isReserved(form string) bool { return form == allForm || form == addressForm || form == routeForm }
 
 // keyMaker makes the KeyFuncs of the rules of one route.
@@ -97,7 +97,7 @@ type keyMaker struct {
 	keys    map[string]httplimit.KeyFunc // Config.Keys
 }
 
-// keyFunc returns the KeyFunc of a rule with these valid forms.
+// keyFunc returns the KeyFunc of a rule with these valid key forms.
 func (m keyMaker) keyFunc(forms []string) httplimit.KeyFunc {
 	var all []httplimit.KeyFunc
 	for _, form := range forms {
@@ -109,8 +109,8 @@ func (m keyMaker) keyFunc(forms []string) httplimit.KeyFunc {
 	return httplimit.Combine(all...)
 }
 
-// lastPart returns the last part of a key that httplimit.Combine made. lastPart returns "" for any other key,
-// such as a key from the time when the rule had one key form.
+// lastPart returns the last part of a key that httplimit.Combine made. lastPart returns "" for any other key:
+// a Limiter may still have keys that it got when its rule had one key form.
 func lastPart(key string) (part string) {
 	for key != "" {
 		size, rest, _ := strings.Cut(key, ":")

@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// matcher finds the pattern that a request matches, by an http.ServeMux without handlers, and leaves the
-// request unchanged.
+// matcher finds the pattern that a request matches, by an http.ServeMux with dummy handlers.
 type matcher struct{ mux http.ServeMux }
 
-// patternOf returns the pattern that r matches, or "". A path that ServeMux would redirect, such as //a to
-// /a, matches the pattern of the target.
+// patternOf returns the pattern that r matches, or "". If ServeMux would redirect r, such as //a to /a,
+// patternOf returns the pattern that the target matches.
 func (m *matcher) patternOf(r *http.Request) string {
 	_, pattern := m.mux.Handler(r)
 	if r.Method == http.MethodConnect && strings.HasPrefix(pattern, "/") && strings.HasSuffix(pattern, "/") {
-		// ServeMux may have returned the target of a redirect as the pattern.
+		// For a redirect of CONNECT, ServeMux returns the target in place of a pattern.
 		to := &http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Path: pattern}}
 		_, pattern = m.mux.Handler(to)
 	}
@@ -27,8 +26,8 @@ func (m *matcher) patternOf(r *http.Request) string {
 
 var wildcardForm = regexp.MustCompile(`\{([^{}$.]+)(\.\.\.)?\}`)
 
-// add adds a pattern and returns the names of its wildcards. add returns an error if ServeMux refuses the
-// pattern or no request can match it.
+// add adds a pattern and returns the names of its wildcards. add returns an error for a pattern that ServeMux
+// or checkPattern refuses.
 func (m *matcher) add(pattern string) (wildcards []string, err error) {
 	if err := checkPattern(pattern); err != nil {
 		return nil, err
@@ -45,7 +44,7 @@ func (m *matcher) add(pattern string) (wildcards []string, err error) {
 	return wildcards, nil
 }
 
-// split splits a pattern into its method, which may be missing, and the rest.
+// split splits a pattern into the method, which may be "", and the host with the path.
 func split(pattern string) (method, rest string) {
 	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
 		return pattern[:i], strings.TrimLeft(pattern[i+1:], " \t")
@@ -53,13 +52,13 @@ func split(pattern string) (method, rest string) {
 	return "", pattern
 }
 
-// wildcard finds the value of a wildcard in a path that matches a pattern.
+// wildcard is the place of a wildcard in the paths that match a pattern.
 type wildcard struct {
 	segment int  // index of the path segment
 	rest    bool // set for {name...}, which also matches later segments
 }
 
-// wildcardOf finds the wildcard name in pattern.
+// wildcardOf returns the wildcard name of pattern.
 func wildcardOf(pattern, name string) (w wildcard, ok bool) {
 	_, rest := split(pattern)
 	_, segments, _ := strings.Cut(rest, "/")
@@ -71,7 +70,7 @@ func wildcardOf(pattern, name string) (w wildcard, ok bool) {
 	return w, false
 }
 
-// value returns the unescaped value in a request that matches, or "" if the path is too short.
+// value returns the unescaped value of w in the path of r, or "" if the path is too short.
 func (w wildcard) value(r *http.Request) string {
 	p := strings.TrimPrefix(cleanPath(r.URL.EscapedPath()), "/")
 	for range w.segment {
@@ -86,7 +85,7 @@ func (w wildcard) value(r *http.Request) string {
 	return p
 }
 
-// cleanPath returns the path that ServeMux matches in place of p.
+// cleanPath returns the path that ServeMux matches for a request with path p.
 func cleanPath(p string) string {
 	clean := path.Clean("/" + p)
 	if strings.HasSuffix(p, "/") && clean != "/" {
@@ -95,12 +94,9 @@ func cleanPath(p string) string {
 	return clean
 }
 
-// Routers read some paths differently. http.ServeMux redirects /search/../healthz to /healthz, and other
-// routers serve that path below /search/; for some routers %2F is a slash. If only one reading decided, a
-// client could reach a route past the limits. A request that routers read differently is therefore limited by
-// the rules of all routes that may serve it.
-
-// readings returns r as routers other than ServeMux may read it, or nil if all read its path alike.
+// readings returns r with each path that routers other than ServeMux may read, or nil if all routers read the
+// same path. ServeMux redirects /search/../healthz to /healthz, other routers serve it below /search/, and
+// some read %2F as a slash. With one reading, a client could evade the limits of a route.
 func readings(r *http.Request) (all []*http.Request) {
 	escaped := r.URL.EscapedPath()
 	if isPlain(escaped) {
@@ -123,7 +119,7 @@ func readings(r *http.Request) (all []*http.Request) {
 	return all
 }
 
-// isPlain reports whether every router reads the segments of p alike.
+// isPlain reports whether every router reads the same segments in p.
 func isPlain(p string) bool {
 	contains := func(part string) bool { return strings.Contains(p, part) }
 	return strings.HasPrefix(p, "/") && !contains("//") && !contains("/.") &&
@@ -133,7 +129,7 @@ func isPlain(p string) bool {
 // unnamed is a segment that only wildcards match.
 const unnamed = "%00"
 
-// literal returns p as read by a router that takes the segments "", "." and ".." as names.
+// literal returns p as read by a router for which the segments "", "." and ".." are names.
 func literal(p string) string {
 	segments := strings.Split(strings.TrimPrefix(p, "/"), "/")
 	for i, segment := range segments {

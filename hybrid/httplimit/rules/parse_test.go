@@ -129,8 +129,8 @@ rules:
 `, `6:9: rules.a.limits[0]: "10/fortnight": period "fortnight" is not a duration (want ...
 7:9: rules.a.limits[1]: "0/s": tokens 0 must be at least 1 (want ...
 8:9: rules.a.limits[2]: "10/s burst -1": burst -1 must be at least 1 (want ...
-9:17: rules.b.limits: has 0 entries, must have 1 to 4 (such as 10/s, unlimited or blocked)
-10:17: rules.c.limits: has 5 entries, must have 1 to 4 (such as 10/s, unlimited or blocked)
+9:17: rules.b.limits: has 0 entries, must have 1 to 4, such as 10/s, unlimited or blocked
+10:17: rules.c.limits: has 5 entries, must have 1 to 4, such as 10/s, unlimited or blocked
 11:25: rules.d.limits: is "1/s", must be a list of limits, like [10/s burst 20, 1000/h]
 12:26: rules.e.limits[0]: is a mapping, must be a limit, like 10/s burst 20
 13:26: rules.f.limits[0]: 9007199254740993/s: cannot be held exactly: ...`},
@@ -190,16 +190,16 @@ routes:
   /g: {rules: [a], cost: "1"}
   /h: {rules: [a], class: 2}
   /i: {rules: [d], class: 1}
-`, `7:19: routes["/a"].rules[1]: is "c", but the rules are a, b, d
-7:22: routes["/a"].rules[2]: is "a", as is [0]: ...
-8:21: routes["/b/{id}"].rules[0]: is "b", whose key path:bucket needs ...
-10:26: routes["/c"].cost: is 0, must be at least 1; a route that is not limited has no rules
-11:26: routes["/d"].cost: is 6, must be at most 5: rules.a.limits (5/s) never admits more in class 0
+`, `7:19: routes["/a"].rules[1]: is "c", must be one of the rules (a, b, d)
+7:22: routes["/a"].rules[2]: is "a", must not repeat [0]: ...
+8:21: routes["/b/{id}"].rules[0]: is "b", but its key path:bucket needs ...
+10:26: routes["/c"].cost: is 0, must be at least 1; write no rules for a route without limits
+11:26: routes["/d"].cost: is 6, must be at most 5: rules.a.limits (5/s) admits no more in class 0
 12:26: routes["/e"].cost: is -1, must be at least 1; ...
 13:26: routes["/f"].cost: is "1.5", must be a whole number, at least 1
 14:26: routes["/g"].cost: is the text "1", must be a whole number, at least 1
 15:27: routes["/h"].class: is 2, must be 0 to 1, ...
-16:27: routes["/i"].class: is 1, must be 0 to 0, the most priorities of its rules`},
+16:27: routes["/i"].class: is 1, must be 0 to 0, the most priorities of a rule of the route`},
 	{"routes with wrong rules", `
 rules:
   a: {key: all, limits: [5/s], priorities: [0.5]}
@@ -207,9 +207,9 @@ routes:
   /j: {}
   /k: {rules: [a], class: 1, cost: 3}
   /l: {rules: a}
-`, `5:7: routes["/j"].rules: is missing, must be a list of names of rules; [] is not limited
-6:36: routes["/k"].cost: is 3, must be at most 2: rules.a.limits (5/s) never admits more in class 1
-7:15: routes["/l"].rules: is "a", must be a list of names of rules; [] is not limited`},
+`, `5:7: routes["/j"].rules: is missing, must be a list of names of rules; [] means no limit
+6:36: routes["/k"].cost: is 3, must be at most 2: rules.a.limits (5/s) admits no more in class 1
+7:15: routes["/l"].rules: is "a", must be a list of names of rules; [] means no limit`},
 	{"wrong patterns", `
 routes:
   "GET /{a}": {rules: []}
@@ -226,33 +226,33 @@ routes:
 6:3: routes["a:80/"]: has "a:80": a host is compared without its port: write a
 7:3: routes.x: is not a valid http.ServeMux pattern: parsing "x": at offset 0: host/path missing /; ...
 8:3: routes["/{a"]: is not a valid http.ServeMux pattern: parsing "/{a": at offset 1: ...
-9:3: routes[""]: is not a valid http.ServeMux pattern: http: invalid pattern; a pattern is ...
-10:3: routes["Example.com/"]: has the host "Example.com", and hosts are compared in lower case: write ex...
-11:3: routes["/a//b"]: matches nothing, as paths are cleaned before ...`},
+9:3: routes[""]: is not a valid http.ServeMux pattern: http: invalid pattern; write ...
+10:3: routes["Example.com/"]: has the host "Example.com", must be in lower case: write example.com, or a space after...
+11:3: routes["/a//b"]: matches nothing, because ServeMux cleans ...`},
 	{"fields that net/http removes", `
 rules:
   a: {key: header:host, limits: [1/s]}
   b: {key: header:Transfer-Encoding, limits: [1/s]}
   c: {key: header:trailer, limits: [1/s]}
-`, `3:12: rules.a.key: is "header:host", which net/http does not keep among the header fields; read r.Ho...
-4:12: rules.b.key: is "header:Transfer-Encoding", which net/http does not keep ...
-5:12: rules.c.key: is "header:trailer", which net/http does not keep ...`},
+`, `3:12: rules.a.key: is "header:host", which net/http removes from the header; read r.Host in a function in Config.Keys
+4:12: rules.b.key: is "header:Transfer-Encoding", which net/http removes from ...
+5:12: rules.c.key: is "header:trailer", which net/http removes from ...`},
 	{"wrong named limits", `
 rules:
   a: {key: all, limits: [5/s], named: {all: [1/s]}}
   b: {key: ["header:X-User", all], limits: [5/s], named: {ann: [1/s]}}
   c: {key: "header:X-User", limits: [5/s], named: {ann: [], bob: 1/s, cat: [0/s], dan: }}
   d: {key: "header:X-User", limits: [5/s], named: {"": [1/s], " eve": [1/s], "ann ": [1/s], " ": [1/s]}}
-`, `3:40: rules.a.named.all: names a value of the last key form, but all has one value: write another ...
-4:59: rules.b.named.ann: names a value of the last key form, but all has one value: ...
-5:52: rules.c.named.ann: has 0 entries, must have 1 to 4 ...
+`, `3:40: rules.a.named.all: cannot name a value of the last key form, all, which has one value: ...
+4:59: rules.b.named.ann: cannot name a value of the last key form, all, which has one value: ...
+5:52: rules.c.named.ann: has 0 entries, must have 1 to 4, ...
 5:66: rules.c.named.bob: is "1/s", must be a list of limits, like [10/s burst 20, 1000/h]
 5:77: rules.c.named.cat[0]: "0/s": tokens 0 must be at least 1 ...
-5:88: rules.c.named.dan: has 0 entries, must have 1 to 4 ...
-6:52: rules.d.named[""]: is empty, and a request without a key is refused
-6:63: rules.d.named[" eve"]: never matches, as the key of such requests is "eve": write that
-6:78: rules.d.named["ann "]: never matches, as the key of such requests is "ann": write that
-6:93: rules.d.named[" "]: is no value of header:X-User`},
+5:88: rules.c.named.dan: has 0 entries, must have 1 to 4, ...
+6:52: rules.d.named[""]: is empty, but a request with an empty key is refused
+6:63: rules.d.named[" eve"]: matches no request; write "eve", which is the key of such requests
+6:78: rules.d.named["ann "]: matches no request; write "ann", which is the key of such requests
+6:93: rules.d.named[" "]: is not a value of header:X-User`},
 	{"named addresses that no key has", `
 rules:
   a: {key: address, limits: [5/s], named: {192.0.2.1: [1/s], "2001:db8::/64": [1/s]}}
@@ -260,15 +260,15 @@ rules:
   c: {key: address, limits: [5/s], named: {"::ffff:192.0.2.1": [1/s], "192.0.2.1:80": [1/s]}}
   d: {key: address, limits: [5/s], named: {"2001:DB8::/64": [1/s], "[2001:db8::1]:80": [1/s]}}
   e: {key: address, limits: [5/s], named: {"2001:db8::/48": [1/s], localhost: [1/s], 192.0.2.1/64: [1/s]}}
-`, `4:53: rules.b.named["192.0.2.0/24"]: is not an address, as a key is: IPv4, or an IPv6 /64
-4:74: rules.b.named["2001:db8::1"]: never matches, as the key of such requests is "2001:db8::/64": write that
-5:44: rules.c.named["::ffff:192.0.2.1"]: never matches, as the key of such requests is "192.0.2.1": write that
-5:71: rules.c.named["192.0.2.1:80"]: never matches, as the key of such requests is "192.0.2.1": write that
-6:44: rules.d.named["2001:DB8::/64"]: never matches, as the key of such requests is "2001:db8::/64": ...
-6:68: rules.d.named["[2001:db8::1]:80"]: never matches, as the key of such requests is "2001:db8::/64": ...
-7:44: rules.e.named["2001:db8::/48"]: is not an address, as a key is: IPv4, or an IPv6 /64
-7:68: rules.e.named.localhost: is not an address, as a key is: IPv4, or an IPv6 /64
-7:86: rules.e.named["192.0.2.1/64"]: never matches, as the key of such requests is "192.0.2.1": write that`},
+`, `4:53: rules.b.named["192.0.2.0/24"]: is not an address; write an IPv4 address or an IPv6 /64
+4:74: rules.b.named["2001:db8::1"]: matches no request; write "2001:db8::/64", which is the key of such requests
+5:44: rules.c.named["::ffff:192.0.2.1"]: matches no request; write "192.0.2.1", which is the key of such requests
+5:71: rules.c.named["192.0.2.1:80"]: matches no request; write "192.0.2.1", which is the key of such requests
+6:44: rules.d.named["2001:DB8::/64"]: matches no request; write "2001:db8::/64", ...
+6:68: rules.d.named["[2001:db8::1]:80"]: matches no request; write "2001:db8::/64", ...
+7:44: rules.e.named["2001:db8::/48"]: is not an address; write an IPv4 address or an IPv6 /64
+7:68: rules.e.named.localhost: is not an address; write an IPv4 address or an IPv6 /64
+7:86: rules.e.named["192.0.2.1/64"]: matches no request; write "192.0.2.1", which is the key of such requests`},
 	{"other names that no key has", `
 rules:
   a: {key: path:id, limits: [5/s], named: {a b: [1/s], 100%: [1/s], 用: [1/s], a/b: [1/s], a%20b: [1/s]}}
@@ -280,14 +280,14 @@ rules:
 routes:
   GET /c: {rules: [c]}
   GET /d: {rules: [d], cost: 3}
-`, `3:91: rules.a.named["a%20b"]: never matches, as the key of such requests is "a b": write that
-4:44: rules.b.named["/a"]: never matches, as the key of such requests is "a": write that
-4:55: rules.b.named[".."]: is no value of path:id
-5:61: rules.c.named.ann: names a value of the last key form, route, but no route of this pattern has the ...
-5:88: rules.c.named["GET /d"]: names a value of the last key form, route, but no route of this pattern has ...
+`, `3:91: rules.a.named["a%20b"]: matches no request; write "a b", which is the key of such requests
+4:44: rules.b.named["/a"]: matches no request; write "a", which is the key of such requests
+4:55: rules.b.named[".."]: is not a value of path:id
+5:61: rules.c.named.ann: must name a value of the last key form, route: ...
+5:88: rules.c.named["GET /d"]: must name a value of the last key form, route: ...
 7:106: rules.e.priorities[0]: is 0.5, which leaves class 1 nothing of 1/s: the burst must be above 1
 8:85: rules.f.shadow: is "yes", must be true or false
-11:30: routes["GET /d"].cost: is 3, must be at most 2: rules.d.named.ann (2/s) never admits more in class 0`},
+11:30: routes["GET /d"].cost: is 3, must be at most 2: rules.d.named.ann (2/s) admits no more in class 0`},
 	{"cut short", "rules:\n  a: {key: all, limits: [1/s]}\n",
 		`1:1: routes: is empty, so the rules limit nothing`},
 	{"cut short before the first rule", "version: 1\nrules:\n",

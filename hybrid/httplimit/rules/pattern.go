@@ -11,24 +11,23 @@ import (
 	"strings"
 )
 
-// foreign lists texts in a host or path that mean something to other routers, or in a URL, but not to
-// ServeMux. ServeMux takes such texts literally, so a pattern with one would limit nothing. $1 in a remedy is
-// the first group of text.
+// foreign lists texts that have a meaning in a URL or in the patterns of other routers. ServeMux matches such
+// texts literally, so a pattern with one would limit nothing. $1 in a remedy is the first group of text.
 var foreign = []struct {
 	text   *regexp.Regexp
 	remedy string
 }{
 	{regexp.MustCompile(`^\w+://`), "a pattern has no scheme: leave it out"},
 	{regexp.MustCompile(`^[^/]*\*[^/]*|^\.[^/]*`),
-		"a host has no wildcard: write a route for each host, or leave the host out"},
+		"a host cannot have a wildcard: write a route for each host, or leave the host out"},
 	{regexp.MustCompile(`^([^/:]+):\d+`), "a host is compared without its port: write $1"},
-	{regexp.MustCompile("[\\^|\\\\[\\]\"`]" + `|\.\+|\$$`), "a pattern is no regular expression: " +
-		"write {name} for one segment, {rest...} for all that follow, or a route for each alternative; " +
-		"percent-encode a character that is meant literally"},
+	{regexp.MustCompile("[\\^|\\\\[\\]\"`]" + `|\.\+|\$$`), "a pattern is not a regular expression: " +
+		"write {name} for one segment, {rest...} for all later segments, or a route for each alternative; " +
+		"percent-encode a literal character"},
 	{regexp.MustCompile(`[?#].*`), "a pattern has no optional part, query or fragment: leave it out"},
 	{regexp.MustCompile(`\*+`), "ServeMux has no such wildcard: end the path with / or {rest...} for all " +
-		"that follow, or write {name} for one segment; %2A is the character"},
-	{regexp.MustCompile(`/\.\.\.(?:/|$)`), "write / or /{rest...} for all that follow"},
+		"later segments, or write {name} for one segment; %2A is the character"},
+	{regexp.MustCompile(`/\.\.\.(?:/|$)`), "write / or /{rest...} for all later segments"},
 	{regexp.MustCompile(`/:([\pL_][\pL\pN_]*)`), "write /{$1}; %3A is the character"},
 	{regexp.MustCompile(`<(?:\w+:)?(\w*)[^<>/]*>?|>`),
 		"write {$1}; %3C and %3E are the characters"},
@@ -40,7 +39,7 @@ var (
 	hostForm   = regexp.MustCompile(`^([a-z0-9_-]+(\.[a-z0-9_-]+)*\.?)?$`)
 )
 
-// checkPattern returns an error for a pattern that ServeMux accepts but no request matches as intended.
+// checkPattern returns an error for a pattern that ServeMux would accept with an unintended meaning.
 func checkPattern(pattern string) error {
 	method, rest := split(pattern)
 	host, _, _ := strings.Cut(rest, "/")
@@ -63,32 +62,32 @@ func checkPattern(pattern string) error {
 	}
 	switch {
 	case host != strings.ToLower(host):
-		return fmt.Errorf("has the host %q, and hosts are compared in lower case: write %s; a space ends "+
-			"a method", host, strings.ToLower(host))
+		return fmt.Errorf("has the host %q, must be in lower case: write %s, or a space after a method",
+			host, strings.ToLower(host))
 	case !hostForm.MatchString(host):
-		return fmt.Errorf("has the host %q, must be of a-z, 0-9, '-', '_' and '.', in the form xn-- if it "+
-			"has other letters", host)
+		return fmt.Errorf("has the host %q, must be of a-z, 0-9, '-', '_' and '.'; write other letters in "+
+			"the form xn--", host)
 	case badEscape != nil:
 		return errors.New("has a % that begins no escape: write %25 for the character itself")
 	case method != http.MethodConnect && at != "" && at != cleanPath(at):
-		return fmt.Errorf("matches nothing, as paths are cleaned before they are matched: write %s",
+		return fmt.Errorf("matches nothing, because ServeMux cleans the path of a request: write %s",
 			cleanPath(at))
 	}
 	return nil
 }
 
 var (
-	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // the place is always the method add
+	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // always a line of the method add
 	conflictForm = regexp.MustCompile(`^pattern ".*" conflicts with pattern (".*"):\s`)
 )
 
-// refused returns an error, with a remedy, for a pattern that ServeMux has refused with the message text.
+// refused returns an error with a remedy for a pattern that ServeMux has refused. text is ServeMux's message.
 func refused(pattern, text string) error {
 	text = registeredAt.ReplaceAllString(text, "")
 	found := conflictForm.FindStringSubmatch(text)
 	if found == nil {
-		return fmt.Errorf("is not a valid http.ServeMux pattern: %s; a pattern is [METHOD ][HOST]/PATH, "+
-			"where a whole segment may be {name}, and the last one also {name...} or {$}", text)
+		return fmt.Errorf("is not a valid http.ServeMux pattern: %s; write [METHOD ][HOST]/PATH, where a "+
+			"segment may be {name}, and the last segment also {name...} or {$}", text)
 	}
 	other, _ := strconv.Unquote(found[1])
 	narrow, wide := other, pattern // wide has fewer methods and more paths
@@ -99,11 +98,11 @@ func refused(pattern, text string) error {
 		narrow, wide = pattern, other
 	case !strings.Contains(text, "matches fewer methods"):
 		return fmt.Errorf("conflicts with %q: some requests match both, and neither is more specific; "+
-			"in one of them write a route for each name that its wildcard stands for", other)
+			"replace one pattern by a route for each value of its wildcard", other)
 	}
 	method, _ := split(wide)
 	_, rest := split(narrow)
-	return fmt.Errorf("conflicts with %q: one has the method, the other the narrower path, and neither is "+
-		"more specific; write %q in place of %q, or in place of %q a route for each of its methods",
-		other, method+" "+rest, wide, narrow)
+	return fmt.Errorf("conflicts with %q: one has a method, the other a narrower path, so neither is more "+
+		"specific; replace %q by %q, or %q by a route for each method",
+		other, wide, method+" "+rest, narrow)
 }

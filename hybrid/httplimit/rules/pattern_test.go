@@ -32,15 +32,15 @@ func TestPatternsOfOtherRoutersAreRefused(t *testing.T) {
 		{"/api/<id>", "write {id}", "/api/{id}", "GET /api/5"},
 		{"/api/<int:id>", "write {id}", "/api/{id}", "GET /api/5"},
 		{"/api/<user-id>/files", "write {user}", "/api/{user}/files", "GET /api/5/files"},
-		{"/api/{id}.json", "a whole segment may be {name}", "/api/{id}", "GET /api/5.json"},
-		{"/api/{id:int}", "a whole segment may be {name}", "/api/{id}", "GET /api/5"},
-		{"/api/{id:[0-9]+}", "no regular expression", "/api/{id}", "GET /api/5"},
+		{"/api/{id}.json", "a segment may be {name}", "/api/{id}", "GET /api/5.json"},
+		{"/api/{id:int}", "a segment may be {name}", "/api/{id}", "GET /api/5"},
+		{"/api/{id:[0-9]+}", "not a regular expression", "/api/{id}", "GET /api/5"},
 		{"/api/{id?}", "no optional part", "/api/{id}", "GET /api/5"},
-		{"^/api/.*$", "no regular expression", "/api/{rest...}", "GET /api/a/b"},
-		{"/api/.+", "no regular expression", "/api/{rest...}", "GET /api/a/b"},
-		{"/api$", "no regular expression", "/api", "GET /api"},
+		{"^/api/.*$", "not a regular expression", "/api/{rest...}", "GET /api/a/b"},
+		{"/api/.+", "not a regular expression", "/api/{rest...}", "GET /api/a/b"},
+		{"/api$", "not a regular expression", "/api", "GET /api"},
 		{"/(a|b)/c", "a route for each alternative", "/a/c", "GET /a/c"},
-		{`/api/\d+`, "no regular expression", "/api/{id}", "GET /api/5"},
+		{`/api/\d+`, "not a regular expression", "/api/{id}", "GET /api/5"},
 		{"~ ^/api/", "write one method", "/api/", "GET /api/5"},
 		{"GET|POST /api", "a route for each of several", "POST /api", "POST /api"},
 		{"PATCH,PUT /api", "a route for each of several", "PUT /api", "PUT /api"},
@@ -49,8 +49,8 @@ func TestPatternsOfOtherRoutersAreRefused(t *testing.T) {
 		{"ANY /api", "none for all", "/api", "PUT /api"},
 		{"ALL /api", "none for all", "/api", "PUT /api"},
 		{"* /api", "none for all", "/api", "PUT /api"},
-		{"GET:/api", "a space ends a method", "GET /api", "GET /api"},
-		{"GET/api", "a space ends a method", "GET /api", "GET /api"},
+		{"GET:/api", "or a space after a method", "GET /api", "GET /api"},
+		{"GET/api", "or a space after a method", "GET /api", "GET /api"},
 		{"/api?x=1", `has "?x=1": a pattern has no`, "/api", "GET /api?x=1"},
 		{"/api#top", `has "#top": a pattern has no`, "/api", "GET /api"},
 		{"https://example.com/api", "no scheme: leave it out", "example.com/api", "GET example.com/api"},
@@ -117,16 +117,16 @@ func TestAConflictSaysWhatToWrite(t *testing.T) {
 		says     string
 		write    [][]string
 	}{
-		{[]string{"/api/", "OPTIONS /"}, `conflicts with "/api/": one has the method, the other the ` +
-			`narrower path, and neither is more specific; write "OPTIONS /api/" in place of "OPTIONS /", ` +
-			`or in place of "/api/" a route for each of its methods`,
+		{[]string{"/api/", "OPTIONS /"}, `conflicts with "/api/": one has a method, the other a narrower ` +
+			`path, so neither is more specific; replace "OPTIONS /" by "OPTIONS /api/", or "/api/" by a ` +
+			`route for each method`,
 			[][]string{{"/api/", "OPTIONS /api/", "/"}, {"GET /api/", "POST /api/", "OPTIONS /", "/"}}},
-		{[]string{"HEAD /", "GET /api/{x}"}, `write "HEAD /api/{x}" in place of "HEAD /"`,
+		{[]string{"HEAD /", "GET /api/{x}"}, `replace "HEAD /" by "HEAD /api/{x}"`,
 			[][]string{{"HEAD /api/{x}", "GET /api/{x}"}}},
-		{[]string{"x.com/a/", "PUT x.com/"}, `write "PUT x.com/a/" in place of "PUT x.com/"`,
+		{[]string{"x.com/a/", "PUT x.com/"}, `replace "PUT x.com/" by "PUT x.com/a/"`,
 			[][]string{{"x.com/a/", "PUT x.com/a/"}}},
 		{[]string{"/a/{x}", "/{y}/b"}, `conflicts with "/a/{x}": some requests match both, and neither is ` +
-			`more specific; in one of them write a route for each name that its wildcard stands for`,
+			`more specific; replace one pattern by a route for each value of its wildcard`,
 			[][]string{{"/a/{x}", "/c/b", "/d/b"}, {"/{y}/b", "/a/c", "/a/d"}}},
 		{[]string{"/{a}", "/{b}"}, `["/{b}"]: matches the same requests as "/{a}": leave one of them out`,
 			[][]string{{"/{a}"}, {"/{b}"}}},

@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 )
 
-// settle is how long a changed file must stay the same before it is read, because a file written in place is
-// incomplete for a while.
+// settle is the time for which a changed file must stay the same before it comes into force. A file that is
+// written in place is incomplete for a while.
 const settle = 100 * time.Millisecond
 
 // file is the rules file of Open.
@@ -21,10 +21,10 @@ type file struct {
 	path string // empty after New
 	stop chan struct{}
 	done sync.WaitGroup
-	last reading // last reading that was judged; guarded by Rules.mu
+	last reading // last reading that decide parsed; guarded by Rules.mu
 }
 
-// reading is the text of a file, or the error of reading it.
+// reading is the text of a file or, if it cannot be read, the error.
 type reading struct{ text, failure string }
 
 func read(path string) reading {
@@ -45,11 +45,11 @@ func readAll(path string) ([]byte, error) {
 }
 
 // Open returns Rules with the table in a YAML or JSON file, and reads the file again every Config.Interval.
-// Open returns the errors of New, each with its line, or of opening the file.
+// Open returns the errors of New, with the lines of the file, or an error of reading the file.
 //
-// Open opens the file by its path each time, so an editor or a deployment may replace it, as Kubernetes does
-// with the files of a ConfigMap. An invalid file changes nothing: the rules in force stay. The error of an
-// invalid file is logged once; Status and Config.OnReload report the error too.
+// Each read opens the file by its path, so the file may be replaced, as Kubernetes replaces the files of a
+// ConfigMap. If the file becomes invalid or unreadable, the rules in force stay. The error is logged once;
+// Status and Config.OnReload report it too.
 func Open(path string, cfg Config) (*Rules, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -76,21 +76,21 @@ func Open(path string, cfg Config) (*Rules, error) {
 	return r, nil
 }
 
-// watch judges the file after each change.
+// watch calls decide after each change of the file.
 func (r *Rules) watch(every time.Duration) {
 	for r.file.sleep(every) {
 		now := read(r.file.path)
 		r.mu.Lock()
 		changed := now != r.file.last
 		r.mu.Unlock()
-		// A file that differs again after settle is being written; watch reads it again later.
+		// If the file has changed again after settle, a later loop decides.
 		if changed && r.file.sleep(min(settle, every)) && read(r.file.path) == now {
-			_ = r.decide(now) // Status and Config.OnReload have the error
+			_ = r.decide(now) // Status and Config.OnReload report the error
 		}
 	}
 }
 
-// sleep returns true after d, or false once close is called.
+// sleep returns true after d, or false at a call of close.
 func (f *file) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -100,8 +100,8 @@ func (f *file) sleep(d time.Duration) bool {
 	}
 }
 
-// Reload reads the file now, for example after a SIGHUP. Reload returns an error if the file is not in force,
-// or if the Rules come from New.
+// Reload reads the file now, for example after a SIGHUP. Reload returns an error if the file is invalid or
+// unreadable, or if the Rules come from New or are closed.
 func (r *Rules) Reload() error {
 	if r.file.path == "" {
 		return errors.New("rules: no file to reload: the Rules come from New")
@@ -109,7 +109,7 @@ func (r *Rules) Reload() error {
 	return r.decide(read(r.file.path))
 }
 
-// decide puts the text of a reading into force, or returns why it cannot. decide calls Config.OnReload if the
+// decide puts the text of a reading into force, or returns an error. decide calls Config.OnReload if the
 // reading differs from the last one.
 func (r *Rules) decide(now reading) error {
 	r.mu.Lock()
@@ -149,7 +149,6 @@ func (r *Rules) decideLocked(now reading) error {
 	return err
 }
 
-// close ends watch.
 func (f *file) close() {
 	if f.stop != nil {
 		close(f.stop)

@@ -20,67 +20,67 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrClosed is the error of a change after Shutdown or Close.
+// ErrClosed is the error of Set and Reload after Shutdown or Close.
 var ErrClosed = errors.New("rules: closed")
 
-// Config has the settings that are not in a Table. Store is required; another zero field means a default.
+// Config has the settings that are not in a Table. All fields except Store are optional.
 type Config struct {
 	// Store holds the buckets.
 	Store lease.Store
 	// Base configures every rule's Limiter. Name, Limits, LimitsFor, Version and Priorities must be unset,
-	// because they come from the table. Scope must be unset, because a change of the policy would forget the
-	// buckets; for buckets in this process, set Store to a memory.Store. This package logs to Base.Logger.
+	// because the table has them. Scope must be unset too: for buckets in this process, set Store to a
+	// memory.Store. This package logs to Base.Logger.
 	Base hybrid.Config
-	// Keys are further key forms by name. A name has letters, digits, '_', '.' and '-', and is not all,
-	// address or route.
+	// Keys are more key forms by name. A name has letters, digits, '_', '.' and '-', and is not all, address
+	// or route.
 	Keys map[string]httplimit.KeyFunc
 	// Options are options of httplimit.Select, such as httplimit.OnLimit.
 	Options []httplimit.Option
-	// Interval is the time between two reads of the file, 5 s if 0; if negative, only Reload reads the file.
+	// Interval is the time between two reads of the file; 0 means 5 s. Only Reload reads the file if Interval
+	// is negative.
 	Interval time.Duration
-	// OnLimiter, if set, runs for each Limiter before its first use, for example to register metrics. The
-	// returned function, if not nil, runs after the Limiter is closed. If the policy or the version of a rule
-	// changes, the new and the old Limiter exist together for a moment, with the same name. Neither OnLimiter
-	// nor gone may use the Rules.
+	// OnLimiter, if set, runs for each Limiter before its first use, for example to register metrics. gone,
+	// if not nil, runs after the Limiter is closed. After a change of a rule's policy or of the version, two
+	// Limiters of the same name may be open for a moment. OnLimiter and gone must not use the Rules.
 	OnLimiter func(*hybrid.Limiter) (gone func())
 	// OnReload, if set, runs with nil after a changed file has come into force, and with the error of an
-	// invalid file. OnReload may use the Rules, but not close them.
+	// invalid or unreadable file. OnReload must not close the Rules.
 	OnReload func(err error)
 }
 
 // interval is the default of Config.Interval.
 const interval = 5 * time.Second
 
-// Rules limit requests by a table, which may be replaced. Goroutines may share Rules. Use New or Open; the
-// zero Rules do not work.
+// Rules limit requests by a Table, which Set or Reload may replace. Goroutines may share Rules. Use New or
+// Open; the zero Rules do not work.
 type Rules struct {
 	cfg     Config
 	limit   func(http.Handler) http.Handler
 	current atomic.Pointer[set]
 
 	mu       sync.Mutex // held during a change
-	status   Status     // status without its Table
+	status   Status     // without Status.Table
 	alive    map[*limiter]struct{}
 	isClosed bool
 
 	endings     sync.WaitGroup  // shutdowns of Limiters of removed rules
-	untilClosed context.Context // bounds endings; ended by Shutdown and Close
+	untilClosed context.Context // bounds endings; canceled by Shutdown and Close
 	cancel      context.CancelFunc
 	closing     sync.Once
 
 	file file
 }
 
-// Status describes the table in force and the changes so far.
+// Status describes the Table in force and the changes so far.
 type Status struct {
-	Table    Table     // table in force; read-only
-	Since    time.Time // time of the last change
-	Reloaded int64     // number of later tables that came into force
-	Refused  int64     // number of tables and files that were refused
-	Err      error     // error of the last table or file; nil if it is in force
+	Table    Table     // Table in force; read-only
+	Since    time.Time // time at which Table came into force
+	Reloaded int64     // number of Tables that came into force after the first
+	Refused  int64     // number of refused Tables and files
+	Err      error     // error of the last Table or file; nil if it is in force
 }
 
-// New returns Rules with a table from Go. New does no I/O. The error of New names every violation and wraps
+// New returns Rules with a Table from Go. New does no I/O. The error of New names every violation and wraps
 // ErrInvalid, or hybrid.ErrInvalidConfig if the rules contradict other open Limiters.
 func New(t Table, cfg Config) (*Rules, error) {
 	r := &Rules{cfg: cfg, alive: map[*limiter]struct{}{}}
@@ -131,7 +131,7 @@ func (c Config) check() error {
 	return bad.Err()
 }
 
-// named returns Keys, or an empty map for nil, because nil stands for unknown Keys in Table.check.
+// named returns Keys, or an empty map for nil: Table.check takes nil for unknown Keys.
 func (c Config) named() map[string]httplimit.KeyFunc {
 	if c.Keys == nil {
 		return map[string]httplimit.KeyFunc{}
@@ -140,22 +140,22 @@ func (c Config) named() map[string]httplimit.KeyFunc {
 }
 
 // Handler limits next by the rules of the route that a request matches. A request that matches no route is
-// not limited. One table and one Join decide a request, even if the table changes meanwhile. Goroutines may
-// share the returned handler.
+// not limited. One Table decides a request, even during a call of Set. Goroutines may share the returned
+// handler.
 func (r *Rules) Handler(next http.Handler) http.Handler { return r.limit(next) }
 
 func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 	for {
-		if s := r.current.Load(); s.use() { // false if a newer set is in force
+		if s := r.current.Load(); s.use() { // false if a newer set has replaced s
 			return s.selectRules(req)
 		}
 	}
 }
 
-// Set replaces the table. Tokens used under a rule stay used under a rule of the same name. A rule keeps its
-// Limiter and takes new limits like hybrid.Limiter.Refresh; if its policy or the version changes, the rule
-// gets a new Limiter with the same buckets. The Limiter of a removed rule is shut down after the last request
-// that needs it. Set returns the errors of New, and changes nothing after an error.
+// Set replaces the Table. A rule of the same name keeps its buckets and, unless its policy or the version
+// changes, its Limiter, which proposes the new limits like hybrid.Limiter.Refresh. The Limiter of a removed
+// rule is shut down after the last request that needs it. Set returns the errors of New, an error for a
+// version below the one in force, or ErrClosed. After an error, the former Table stays in force.
 func (r *Rules) Set(t Table) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *Rules) Set(t Table) error {
 	return r.recordLocked(err)
 }
 
-// recordLocked records the outcome of a change in the status.
+// recordLocked records the error of a change, or nil, in the status, and returns it.
 func (r *Rules) recordLocked(err error) error {
 	r.status.Err = err
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *Rules) recordLocked(err error) error {
 	return err
 }
 
-// changeLocked puts the valid table t into force.
+// changeLocked puts the valid Table t into force.
 func (r *Rules) changeLocked(t Table) error {
 	if r.isClosed {
 		return ErrClosed
@@ -185,8 +185,8 @@ func (r *Rules) changeLocked(t Table) error {
 	if before != nil {
 		had = before.limiters
 		if t.Version < before.table.Version {
-			return fmt.Errorf("%w: version is %d, must be at least %d, the one in force; to go back, raise "+
-				"it and restore the earlier rules", ErrInvalid, t.Version, before.table.Version)
+			return fmt.Errorf("%w: version is %d, must be at least %d, the version in force; to restore "+
+				"earlier rules, raise the version", ErrInvalid, t.Version, before.table.Version)
 		}
 	}
 	limiters, err := r.limitersFor(t, had)
@@ -239,7 +239,7 @@ func (r *Rules) endUnused(s *set) {
 
 func (r *Rules) logger() *slog.Logger { return cmp.Or(r.cfg.Base.Logger, slog.Default()) }
 
-// Limiters returns the Limiters of the rules in force, by name. A later change may close these Limiters.
+// Limiters returns the Limiters of the rules in force by name. A later change may close the Limiters.
 func (r *Rules) Limiters() map[string]*hybrid.Limiter {
 	all := map[string]*hybrid.Limiter{}
 	for name, l := range r.current.Load().limiters {
@@ -248,7 +248,7 @@ func (r *Rules) Limiters() map[string]*hybrid.Limiter {
 	return all
 }
 
-// Status returns the table in force and the outcome of changes.
+// Status returns the Table in force and the outcome of changes.
 func (r *Rules) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,16 +257,15 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// Shutdown stops polling the file, gives back the leases of the Limiters and closes them. Shutdown returns
-// the errors of hybrid.Limiter.Shutdown when all Limiters are closed. Later requests fail with
-// hybrid.ErrClosed, so shut the HTTP server down first. A second Shutdown or Close waits for the first and
-// returns nil.
+// Shutdown stops polling the file, gives back the leases of the Limiters and closes the Limiters. Later
+// requests fail with hybrid.ErrClosed, so shut the HTTP server down first. Shutdown returns the errors of
+// hybrid.Limiter.Shutdown. A second Shutdown or Close waits for the first and returns nil.
 func (r *Rules) Shutdown(ctx context.Context) error {
 	defer context.AfterFunc(ctx, r.cancel)()
 	return r.close(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) })
 }
 
-// Close is Shutdown without giving leases back, and needs no store.
+// Close is Shutdown without giving back leases, so Close needs no store.
 func (r *Rules) Close() error {
 	r.cancel()
 	return r.close((*hybrid.Limiter).Close)
@@ -278,7 +277,7 @@ func (r *Rules) close(end func(*hybrid.Limiter) error) (err error) {
 		r.isClosed = true
 		r.mu.Unlock()
 		r.file.close()
-		errs := make(chan error, len(r.alive)) // alive no longer changes
+		errs := make(chan error, len(r.alive)) // alive does not change once isClosed is set
 		for l := range r.alive {
 			go func() { errs <- l.end(end) }()
 		}

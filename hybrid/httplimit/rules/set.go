@@ -13,14 +13,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 )
 
-// set is the table in force, or a former table. Only the number of a set's users changes.
+// set is a Table that is or was in force. A set is immutable, except for users.
 type set struct {
 	table    Table
 	matcher  matcher
 	routes   map[string]selection // by pattern
 	limiters map[string]*limiter  // Limiters by name of the rule
-	users    atomic.Int64         // number of requests being decided, plus 1 while in force
-	ended    func(*set)           // called when users is 0
+	users    atomic.Int64         // number of requests that use the set, plus 1 while the set is in force
+	ended    func(*set)           // called when users falls to 0
 }
 
 // selection has the rules of a route.
@@ -29,13 +29,13 @@ type selection struct {
 	maxCost int64 // highest cost that all rules can admit
 }
 
-// newSet returns a set in force with the valid table t.
+// newSet returns a set with the valid Table t and one user.
 func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)) *set {
 	s := &set{table: t, limiters: limiters, ended: ended}
 	s.routes = make(map[string]selection, len(t.Routes))
 	s.users.Store(1)
 	for pattern, route := range t.Routes {
-		_, _ = s.matcher.add(pattern) // check has added the pattern without an error
+		_, _ = s.matcher.add(pattern) // never an error: t is valid
 		keys := keyMaker{pattern, t.Trusted, cfg.Keys}
 		selected := selection{httplimit.Selection{Cost: route.cost(), Done: s.release}, costMax}
 		for _, name := range route.Rules {
@@ -52,7 +52,7 @@ func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)
 	return s
 }
 
-// use counts a request as a user, or returns false if the set has ended.
+// use counts a request in users, or returns false if users is 0.
 func (s *set) use() bool {
 	for {
 		n := s.users.Load()
@@ -67,11 +67,11 @@ func (s *set) use() bool {
 
 func (s *set) release() {
 	if s.users.Add(-1) == 0 {
-		go s.ended(s) // a request must not wait for the lock that ended takes
+		go s.ended(s) // ended takes a lock, for which a request must not wait
 	}
 }
 
-// selectRules selects the rules of r. If r has rules, Selection.Done releases s.
+// selectRules selects the rules of r. selectRules or Selection.Done calls s.release.
 func (s *set) selectRules(r *http.Request) (httplimit.Selection, error) {
 	if others := readings(r); others != nil {
 		return s.selectAll(r, others)
@@ -84,20 +84,19 @@ func (s *set) selectRules(r *http.Request) (httplimit.Selection, error) {
 	return selected.Selection, nil
 }
 
-// shutdownMax bounds how long the Limiter of a removed rule tries to give back its leases, which otherwise
-// expire at the store.
+// shutdownMax bounds the time in which the Limiter of a removed rule gives back its leases.
 const shutdownMax = 10 * time.Second
 
-// limiter is the Limiter of a rule. A limiter stays while a rule of its name has the same version and policy.
+// limiter is the Limiter of a rule. Tables share a limiter while its rule keeps its version and policy.
 type limiter struct {
 	*hybrid.Limiter
-	config hybrid.Config        // configuration of the Limiter before defaults are filled in
+	config hybrid.Config        // result of configOf
 	rule   atomic.Pointer[Rule] // rule with the limits to propose
 	sets   int                  // number of sets that use the limiter; guarded by Rules.mu
-	gone   func()               // the result of Config.OnLimiter; may be nil
+	gone   func()               // result of Config.OnLimiter; may be nil
 }
 
-// configOf returns the configuration of a rule's Limiter without its limits.
+// configOf returns the configuration of a rule's Limiter, without limits.
 func configOf(base hybrid.Config, name string, version int64, r Rule) hybrid.Config {
 	c := base
 	c.Name, c.Version, c.Priorities = name, version, r.Priorities
@@ -114,7 +113,8 @@ func (l *limiter) serves(c hybrid.Config) bool {
 	return have.Version == c.Version && have.Policy == c.Policy && slices.Equal(have.Priorities, c.Priorities)
 }
 
-// limitersFor returns the Limiters of a table: former Limiters if they can serve the rules, or new ones.
+// limitersFor returns a limiter for each rule of t: the limiter in before if it can serve the rule, or a new
+// one.
 func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string]*limiter, err error) {
 	all = map[string]*limiter{}
 	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {
@@ -142,18 +142,18 @@ func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string
 	return all, nil
 }
 
-// propose makes every rule of t propose its limits from now on, also for keys in use.
+// propose makes every limiter propose the limits of its rule in t from now on, also for keys in use.
 func (r *Rules) propose(t Table, all map[string]*limiter) {
 	for name, l := range all {
 		if now := t.Rules[name]; !reflect.DeepEqual(now, *l.rule.Load()) {
 			l.rule.Store(&now)
-			// Refresh cannot fail: the limits are valid, and no Limiter is closed.
+			// Refresh returns no error: the limits are valid, and no Limiter is closed.
 			_ = l.Refresh(context.Background())
 		}
 	}
 }
 
-// end closes l by close, and then calls gone.
+// end closes l by close, and then runs gone.
 func (l *limiter) end(close func(*hybrid.Limiter) error) error {
 	err := close(l.Limiter)
 	if l.gone != nil {
@@ -162,12 +162,12 @@ func (l *limiter) end(close func(*hybrid.Limiter) error) error {
 	return err
 }
 
-// selectAll selects the rules of r and of others, its other readings. A request takes tokens once from each
-// rule and key: the highest cost of the routes, capped at the most that every rule can admit.
+// selectAll selects the rules of r and of others, the other readings of r. The request takes tokens once from
+// each rule and key: the highest cost of the routes, but at most the cost that every rule can admit.
 func (s *set) selectAll(r *http.Request, others []*http.Request) (httplimit.Selection, error) {
 	returns := false
 	defer func() {
-		if !returns { // a KeyFunc of Config.Keys has panicked, so Done will not run
+		if !returns { // after a panic of a KeyFunc in Config.Keys, Done does not run
 			s.release()
 		}
 	}()
@@ -186,7 +186,7 @@ func (s *set) selectAll(r *http.Request, others []*http.Request) (httplimit.Sele
 				returns = true
 				return selected, err
 			}
-			id := rule.Name + " " + key // names of rules have no spaces
+			id := rule.Name + " " + key // unique, because names of rules have no spaces
 			if i := slices.Index(keys, id); i >= 0 {
 				selected.Rules[i].Class = max(selected.Rules[i].Class, rule.Class)
 				continue

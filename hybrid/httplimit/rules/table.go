@@ -17,57 +17,57 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrInvalid is wrapped by every error about rules that cannot be used.
+// ErrInvalid is wrapped by every error about an invalid Table or file.
 var ErrInvalid = errors.New("rules: invalid rules")
 
 // Table declares rules and routes. A rules file has fields of the same names. The caller must not change a
 // Table after passing it to New or Set.
 type Table struct {
-	// Version is hybrid.Config.Version of every rule, 0 to 2^52-1. The highest Version of all processes is in
-	// force at once. Under equal versions, changed limits are in force two TTLs after the last process read
-	// the Table.
+	// Version is hybrid.Config.Version of every rule, 0 to 2^52-1. The limits of a higher Version are in
+	// force at once; changed limits of an equal Version, two TTLs after the last process has the Table.
 	Version int64
-	// Trusted are the proxies whose X-Forwarded-For the key form "address" believes; see httplimit.ClientIP.
+	// Trusted are the addresses of all proxies in front of this server, for the key form "address"; see
+	// httplimit.ClientIP.
 	Trusted []netip.Prefix
 	Rules   map[string]Rule  // rules by name, which becomes hybrid.Config.Name
 	Routes  map[string]Route // routes by pattern of http.ServeMux
 }
 
-// Rule is a limit of requests that have the same key.
+// Rule limits requests that have the same key.
 type Rule struct {
-	// Key names the key form: "all", "address", "route", "header:NAME", "path:NAME" (a wildcard of the
-	// route's pattern), or a name of Config.Keys. With several forms (a list in a file) requests share a key
-	// if the values of all forms are equal.
+	// Key has at least one key form: "all", "address", "route", "header:NAME", "path:NAME" (a wildcard of the
+	// route's pattern), or a name of Config.Keys. With several key forms, requests have the same key if the
+	// values of all forms are equal.
 	Key []string
 	// Limits are the 1 to 4 limits of each key. A request needs tokens of all Limits.
 	Limits []hybrid.Limit
-	// Named has limits for single keys in place of Limits. The keys of Named are values of the last form in
-	// Key, exactly as in requests: if Key is "header:X-Tenant", or "route, header:X-Tenant", they are
-	// tenants. A key keeps its bucket when it is added to Named or removed.
+	// Named has the limits of single keys, which replace Limits. A name is the value of the last form in Key:
+	// a tenant if that form is "header:X-Tenant". A key that is added to Named, or removed, keeps its bucket.
 	Named map[string][]hybrid.Limit
 	// Priorities are hybrid.Config.Priorities; see Route.Class.
 	Priorities []float64
-	// Shadow admits requests that the rule denies, and counts them: hybrid.Policy.Shadow.
+	// Shadow admits and counts the requests that the rule would deny; see hybrid.Policy.Shadow.
 	Shadow bool
-	// Fallback decides while the store is away: hybrid.Policy.Fallback, in a file local_share, deny or
-	// allow_all. nil means the Fallback of Config.Base.
+	// Fallback is hybrid.Policy.Fallback, in a file local_share, deny or allow_all. nil means the Fallback of
+	// Config.Base.
 	Fallback *hybrid.Fallback
 }
 
 // Route limits the requests that match a pattern.
 type Route struct {
-	// Cost is the number of tokens that a request takes of every rule; 0 means 1.
+	// Cost is the number of tokens that a request takes of each rule; 0 means 1.
 	Cost int64
-	// Rules names at most 16 rules, all of which must admit a request. An empty list means no limit.
+	// Rules has the names of at most 16 rules, which must all admit a request. An empty list means no limit.
 	Rules []string
-	// Class is the class of a request in Priorities, from 0. A rule with fewer classes uses its last class.
+	// Class is the class of a request in Rule.Priorities, from 0. A rule with fewer classes uses its last
+	// class.
 	Class int
 }
 
 const rulesMax = 16 // bound of hybrid.Limiter.Join
 
 // check returns the violations of t in the order of paths. base and keys are Config.Base and Config.Keys. If
-// keys is nil, any unknown key form passes.
+// keys is nil, check accepts any name as a key form.
 func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) error {
 	c := checker{violation.List{Kind: ErrInvalid}, base, keys}
 	violation.Between(&c.List, "version", t.Version, 0, 1<<52-1)
@@ -109,14 +109,14 @@ func (c *checker) rule(path, name string, t Table) {
 	}
 	for here, limits := range r.lists(path) {
 		if n := len(limits); n < 1 || n > lease.LimitsMax {
-			c.Add(here, limits, "must have 1 to %d (such as 10/s, unlimited or blocked)", lease.LimitsMax)
+			c.Add(here, limits, "must have 1 to %d, such as 10/s, unlimited or blocked", lease.LimitsMax)
 		}
 		for i, l := range limits {
 			c.adopt(l.Validate(), yamlfile.Index(here, i))
 		}
 	}
 	if c.Len() > before {
-		return // Validate would report the same again
+		return // Validate would report the same violations
 	}
 	for key := range r.Named {
 		if err := t.checkName(name, key); err != nil {
@@ -137,7 +137,7 @@ func (c *checker) adopt(err error, path string) {
 	})
 }
 
-// lists yields Limits and the lists of Named in the order of names, each with its path below path.
+// lists yields Limits and the limits of each name in Named, each list with its path below path.
 func (r Rule) lists(path string) iter.Seq2[string, []hybrid.Limit] {
 	return func(yield func(string, []hybrid.Limit) bool) {
 		if !yield(path+".limits", r.Limits) {
@@ -151,7 +151,7 @@ func (r Rule) lists(path string) iter.Seq2[string, []hybrid.Limit] {
 	}
 }
 
-// limitsOf returns the limits of key, which a KeyFunc of keyMaker.keyFunc returned for r.
+// limitsOf returns the limits of a key of r.
 func (r Rule) limitsOf(key string) []hybrid.Limit {
 	if len(r.Key) > 1 && len(r.Named) > 0 {
 		key = lastPart(key)
@@ -162,7 +162,6 @@ func (r Rule) limitsOf(key string) []hybrid.Limit {
 	return r.Limits
 }
 
-// routes checks the routes, and that ServeMux accepts their patterns.
 func (c *checker) routes(t Table) {
 	var mux matcher
 	for _, pattern := range slices.Sorted(maps.Keys(t.Routes)) {
@@ -183,37 +182,36 @@ func (c *checker) routes(t Table) {
 			rule, ok := t.Rules[name]
 			switch first := slices.Index(route.Rules, name); {
 			case !ok:
-				c.Add(here, name, "but the rules are %s", listed(t.Rules))
+				c.Add(here, name, "must be one of the rules (%s)", listed(t.Rules))
 				continue
 			case first < i:
-				c.Add(here, name, "as is [%d]: each request would pay its cost twice", first)
+				c.Add(here, name, "must not repeat [%d]: a request would take its cost twice", first)
 			}
 			classes = max(classes, len(rule.Priorities))
 			for _, form := range rule.Key {
 				wildcard, isPath := strings.CutPrefix(form, pathForm)
 				if isPath && err == nil && !slices.Contains(wildcards, wildcard) {
-					c.Add(here, name, "whose key %s needs the wildcard {%s} in the pattern", form, wildcard)
+					c.Add(here, name, "but its key %s needs the wildcard {%s} in the pattern", form, wildcard)
 				}
 			}
 			class := min(route.Class, len(rule.Priorities))
 			if most, by := rule.maxCost(yamlfile.Join("rules", name), c.base, class); route.cost() > most {
-				c.Add(path+".cost", route.cost(), "must be at most %d: %s never admits more in class %d",
+				c.Add(path+".cost", route.cost(), "must be at most %d: %s admits no more in class %d",
 					most, by, class)
 			}
 		}
 		if route.Class < 0 || route.Class > classes {
-			c.Add(path+".class", route.Class, "must be 0 to %d, the most priorities of its rules",
+			c.Add(path+".class", route.Class, "must be 0 to %d, the most priorities of a rule of the route",
 				classes)
 		}
 	}
 }
 
-// costMax is the bound of a route without rules, above any cost.
+// costMax is the highest cost of a route whose rules have no limit.
 const costMax = math.MaxInt64
 
-// maxCost returns the highest cost that all limits of r admit in a class, and the limit that allows no more.
-// path is the path of r. Without limits the result is costMax. The limit Blocked does not count, because it
-// denies any cost.
+// maxCost returns the highest cost that all limits of r can admit in a class, and the limit with this bound.
+// path is the path of r. maxCost ignores Blocked, which denies any cost.
 func (r Rule) maxCost(path string, base hybrid.Config, class int) (most int64, by string) {
 	kept := base.Policy.Headroom
 	if class > 0 {
@@ -231,7 +229,7 @@ func (r Rule) maxCost(path string, base hybrid.Config, class int) (most int64, b
 	return most, by
 }
 
-// unused returns the paths of settings in a valid table that no request can notice.
+// unused returns the paths of settings that affect no request.
 func (t Table) unused() (paths []string) {
 	classes := map[string]int{} // number of used classes by rule
 	for pattern, route := range t.Routes {
@@ -261,12 +259,12 @@ func (t Table) unused() (paths []string) {
 	return paths
 }
 
-// costLeast ends a message about a cost that is too low.
-const costLeast = "must be at least 1; a route that is not limited has no rules"
+// costLeast is the end of a message about a cost that is too low.
+const costLeast = "must be at least 1; write no rules for a route without limits"
 
 func (r Route) cost() int64 { return max(r.Cost, 1) }
 
-// listed joins the keys of m for an error.
+// listed returns the keys of m for an error.
 func listed[V any](m map[string]V) string {
 	if len(m) == 0 {
 		return "none"
@@ -274,6 +272,6 @@ func listed[V any](m map[string]V) string {
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 }
 
-// mistakesMax bounds the mistakes of a file in an error, and mistakeLength the characters of each mistake, so
-// that a large file does not fill a log.
+// mistakesMax bounds the number of mistakes in an error, and mistakeLength the characters of each mistake. A
+// large file must not fill a log.
 const mistakesMax, mistakeLength = 10, 400
