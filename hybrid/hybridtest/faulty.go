@@ -9,8 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// FaultyStore is a lease.Store that passes calls on to Store until a test calls Away or Slow. A FaultyStore
-// is for tests of a service while Redis is away. Goroutines may share a FaultyStore. Example:
+// FaultyStore is a lease.Store for tests of a service while Redis is slow or does not answer. A FaultyStore
+// passes calls on to Store until a test calls Away or Slow. Goroutines may share a FaultyStore. Example:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		store := &hybridtest.FaultyStore{Store: memory.New(nil)} // package lease/memory
@@ -19,7 +19,7 @@ import (
 //		limiter.Close() // before the bubble ends
 //	})
 //
-// Two Limiters stand for two processes if each has a FaultyStore of its own over one memory.Store.
+// To test two processes, make two Limiters, each with its own FaultyStore, over one memory.Store.
 type FaultyStore struct {
 	lease.Store // required
 
@@ -33,16 +33,16 @@ var (
 	_ lease.Router = (*FaultyStore)(nil)
 )
 
-// Away makes every call fail at once, as if connections were refused. Away before the first request of a
-// Limiter tests a cold start: Policy.ColdStart decides, and Policy.Fallback only after a reply.
+// Away makes every call fail at once, as if connections were refused. If Away comes before the first request
+// of a Limiter, Policy.ColdStart decides; after a reply of the store, Policy.Fallback decides.
 func (s *FaultyStore) Away() { s.set(true, 0) }
 
-// Slow delays every answer by delay; the calls are executed. A delay above hybrid.Config.CallTimeout makes
-// the store count as away.
+// Slow delays every answer by delay, and ends Away. The store executes the calls. If delay exceeds
+// hybrid.Config.CallTimeout, a Limiter treats the store as one that does not answer.
 func (s *FaultyStore) Slow(delay time.Duration) { s.set(false, delay) }
 
-// Back ends Away and Slow. While requests come, the next probe of a Limiter finds the store back, at the
-// latest about a TTL (0.4 s by default) later.
+// Back ends Away and Slow. A Limiter with requests uses the store again after at most about a TTL, which is
+// 0.4 s by default.
 func (s *FaultyStore) Back() { s.set(false, 0) }
 
 func (s *FaultyStore) set(away bool, delay time.Duration) {
@@ -54,7 +54,7 @@ func (s *FaultyStore) set(away bool, delay time.Duration) {
 // errAway means that the call was not executed.
 var errAway = fmt.Errorf("hybridtest: the store is away: %w: %w", lease.ErrUnavailable, lease.ErrRefused)
 
-// fault returns errAway, or the delay of answers.
+// fault returns errAway or the delay of answers.
 func (s *FaultyStore) fault() (late time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func fail(calls []*lease.Call, err error) {
 	}
 }
 
-// wait returns nil after late, or an error if ctx ends first. The caller cannot know that the call was made.
+// wait returns nil after late, or lease.ErrUnavailable if ctx ends first.
 func wait(ctx context.Context, late time.Duration) error {
 	if late <= 0 {
 		return nil

@@ -49,7 +49,7 @@ var brokenStores = map[string]func(s lease.Store, calls []*lease.Call, done func
 		}
 		s.Exchange(context.Background(), calls, done)
 	},
-	"an_ended_context_grants_nothing_unsaid": func(s lease.Store, calls []*lease.Call, done func([]*lease.Call)) {
+	"a_call_with_an_ended_context_reports_its_outcome": func(s lease.Store, calls []*lease.Call, done func([]*lease.Call)) {
 		s.Exchange(context.Background(), calls, func([]*lease.Call) {})
 		for _, c := range calls {
 			c.Err = errors.Join(lease.ErrUnavailable, lease.ErrRefused)

@@ -1,4 +1,4 @@
-// Package hybridtest is for tests. FaultyStore is a lease.Store that fails on command, and CheckStore checks
+// Package hybridtest is for tests: FaultyStore is a lease.Store that fails on command, and CheckStore checks
 // a lease.Store.
 package hybridtest
 
@@ -19,9 +19,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// CheckStore fails t if a store breaks the contract in the comment of lease.Store. open returns a store
-// without buckets; CheckStore calls open once for each subtest. CheckStore runs in real time, outside a
-// synctest bubble, and takes about a second with a local server. A failure prints the random seed.
+// CheckStore fails t if a store breaks the contract in the comment of lease.Store. CheckStore calls open for
+// a store without buckets, once for each subtest. CheckStore runs in real time, not in a synctest bubble, and
+// takes about a second with a local server. A failure prints the random seed.
 func CheckStore(t *testing.T, open func(t *testing.T) lease.Store) {
 	for _, part := range []struct {
 		name string
@@ -31,21 +31,21 @@ func CheckStore(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"each call is answered once", answersOnce},
 		{"each key has a bucket", keysStandApart},
 		{"goroutines share the store", goroutinesShare},
-		{"an ended context grants nothing unsaid", contextsEnd},
+		{"a call with an ended context reports its outcome", contextsEnd},
 		{"optional interfaces", optionalInterfaces},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, open(t)) })
 	}
 }
 
-// ttl keeps every bucket longer than a test takes, even on a machine that stalls.
+// ttl outlasts a test, even on a machine that stalls.
 const ttl = time.Minute
 
 func configOf(limits ...lease.Limit) lease.Config {
 	return lease.Config{Limits: limits, TTL: ttl, Target: 100 * time.Millisecond}
 }
 
-// seq numbers the calls of draw, because the numbers of one holder must rise.
+// seq numbers the calls of draw: the seq of one holder's calls must rise.
 var seq atomic.Int64
 
 // draw returns a call that takes up to n tokens.
@@ -54,7 +54,7 @@ func draw(key string, n int64, c lease.Config) *lease.Call {
 		Waiting: n, Weight: 1, Draw: true}}
 }
 
-// exchange makes calls and returns the groups in which they are answered.
+// exchange makes calls and returns the groups in which the store answered the calls.
 func exchange(ctx context.Context, s lease.Store, calls ...*lease.Call) (groups [][]*lease.Call) {
 	var mu sync.Mutex
 	s.Exchange(ctx, calls, func(group []*lease.Call) {
@@ -124,8 +124,8 @@ func (h *holder) next(rng *rand.Rand, c lease.Config) lease.Request {
 	return *r
 }
 
-// answersAgree makes random calls and compares the answers with those of protocol.Bucket, the specification
-// in Go, for the same calls at the same server times.
+// answersAgree makes random calls and compares the answers with those of protocol.Bucket at the same server
+// times.
 func answersAgree(t *testing.T, s lease.Store) {
 	rng := testkit.Rand(t)
 	configs := []lease.Config{
@@ -182,7 +182,7 @@ func sameAnswer(t *testing.T, about string, want any, wantErr error, got any, er
 		}
 	}
 	testkit.Must(t, err == nil && wantErr == nil && reflect.DeepEqual(got, want),
-		"%s is answered otherwise:\n%+v, %v, want\n%+v, %v", about, got, err, want, wantErr)
+		"%s: the answer is\n%+v, %v, want\n%+v, %v", about, got, err, want, wantErr)
 }
 
 // answersOnce checks that Exchange calls done once for each call, and that an invalid call fails alone.
@@ -203,7 +203,7 @@ func answersOnce(t *testing.T, s lease.Store) {
 		}
 	}
 	for i, c := range calls {
-		testkit.Check(t, seen[c] == 1, "%q is answered %d times, want 1", c.Key, seen[c])
+		testkit.Check(t, seen[c] == 1, "%q: Exchange reported %d answers, want 1", c.Key, seen[c])
 		if want := wanted[i]; want != nil {
 			testkit.Check(t, errors.Is(c.Err, want) && !errors.Is(c.Err, lease.ErrUnavailable),
 				"%q: the error is %v, want %v", c.Key, c.Err, want)
@@ -214,7 +214,8 @@ func answersOnce(t *testing.T, s lease.Store) {
 	}
 }
 
-// keysStandApart checks that keys of any bytes have separate buckets, and that ShortKey names a long key's.
+// keysStandApart checks that keys of any bytes have separate buckets, and that ShortKey returns the key of a
+// long key's bucket.
 func keysStandApart(t *testing.T, s lease.Store) {
 	long := strings.Repeat("x", lease.KeyMax+1)
 	for _, key := range []string{
@@ -259,17 +260,18 @@ func goroutinesShare(t *testing.T, s lease.Store) {
 	}
 }
 
-// contextsEnd checks that a call whose context has ended is granted, or that its error says if it was made.
+// contextsEnd checks that a call with an ended context is granted or has the right error: ErrRefused only if
+// the store has not executed the call.
 func contextsEnd(t *testing.T, s lease.Store) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	c := draw("a", 1, configOf(lease.PerHour(10)))
 	groups := exchange(ended, s, c)
-	testkit.Check(t, len(groups) == 1, "the call is answered %d times", len(groups))
+	testkit.Check(t, len(groups) == 1, "Exchange reported %d answers, want 1", len(groups))
 	testkit.Check(t, c.Err == nil && c.Grant.Granted == 1 || errors.Is(c.Err, lease.ErrUnavailable), "%+v, %v",
 		c.Grant, c.Err)
 	testkit.Check(t, !errors.Is(c.Err, lease.ErrRefused) || !inspect(t, s, "a").Exists,
-		"a call that was made wraps ErrRefused: %v", c.Err)
+		"the error of an executed call wraps ErrRefused: %v", c.Err)
 }
 
 func optionalInterfaces(t *testing.T, s lease.Store) {

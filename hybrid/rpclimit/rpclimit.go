@@ -1,5 +1,5 @@
-// Package rpclimit limits the calls of an RPC server. Limiter.Limit decides one call by its context. Package
-// rpclimit imports no RPC library; hybrid/rpclimit/grpclimit, a module of its own, is for gRPC.
+// Package rpclimit limits the calls to an RPC server. Limiter.Limit decides a call by its context. Package
+// rpclimit imports no RPC library; the module hybrid/rpclimit/grpclimit is for gRPC.
 package rpclimit
 
 import (
@@ -12,29 +12,28 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
-// KeyFunc returns the key of a call from its context: from metadata, the method, or the peer's address (see
-// AddressKey). A call with an error or an empty key gets ErrNoKey. A KeyFunc runs once for each call, on the
-// goroutine of the call.
+// KeyFunc returns the key of a call, for example from the metadata, the method or the peer's address (see
+// AddressKey) in ctx. If a KeyFunc returns an error or an empty key, the call gets ErrNoKey. A KeyFunc runs
+// once for each call, on the goroutine of the call.
 type KeyFunc func(ctx context.Context) (string, error)
 
-// AddressKey returns the key of a client with this IP address, with or without a port. An IPv6 /64 counts as
-// one address. Equal addresses have equal keys in any spelling. A text that is no address is its own key.
+// AddressKey returns the key of an IP address, with or without a port. An IPv6 /64 counts as one address.
+// Different spellings of an address have the same key. AddressKey returns any other text unchanged.
 func AddressKey(address string) string { return admission.AddressKey(address) }
 
-// FirstOf returns the key of the first KeyFunc in keys that has one, such as a customer's key or else the
-// peer's address. The key begins with the index of that KeyFunc and a colon, such as "0:acme", so that
-// different kinds of keys are never equal. Config.LimitsFor, Limiter.SetLimits and logs of package hybrid use
-// this whole key. After an empty key or an error that wraps ErrNoKey the next KeyFunc runs; any other error
-// ends the search.
+// FirstOf returns a KeyFunc that runs keys in order until one of them returns a key, for example the
+// customer's key or else the peer's address. The index of that KeyFunc and a colon come before the key, as in
+// "0:acme", so keys of different kinds are never equal. Config.LimitsFor and SetLimits of package hybrid get
+// this longer key. After an empty key or an error that wraps ErrNoKey, the next KeyFunc runs. FirstOf's
+// KeyFunc returns any other error at once.
 //
-// A KeyFunc before the last must return authenticated keys, and for an unknown key an error other than
-// ErrNoKey: otherwise a client could invent a key with a new bucket for each call. FirstOf panics without
-// keys.
+// All but the last KeyFunc must authenticate their keys, and reject an unknown key by an error other than
+// ErrNoKey. Otherwise a client could invent a new key for each call. FirstOf panics without keys.
 func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
-// Combine makes one key of several, such as "this user of this method". Different parts make different keys,
-// whatever bytes they have. Combine's key fails if a part is empty or has an error. The option Also is for
-// several limits, each with its own key, that must all admit a call. Combine panics without keys.
+// Combine returns a KeyFunc that makes one key of several, such as "this user of this method". Different
+// parts make different keys. The KeyFunc returns an error if a part is empty or has an error. Also is the
+// option for several keys, each with its own limit. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }
 
 // Limiter limits calls. Goroutines may share a Limiter. Use New; the zero Limiter does not work.
@@ -47,14 +46,13 @@ type Limiter struct {
 	status   func(error) error
 }
 
-// rule is one limit of a call.
 type rule struct {
 	limiter *hybrid.Limiter
 	key     KeyFunc
 }
 
-// New returns a Limiter that takes one token for each call, of the key that key returns. The caller
-// closes limiter. New panics if limiter or key is nil.
+// New returns a Limiter that takes one token of limiter for each call. The caller closes limiter. New panics
+// if limiter or key is nil.
 func New(limiter *hybrid.Limiter, key KeyFunc, options ...Option) *Limiter {
 	l := &Limiter{}
 	Also(limiter, key)(l)
@@ -64,15 +62,14 @@ func New(limiter *hybrid.Limiter, key KeyFunc, options ...Option) *Limiter {
 	return l
 }
 
-// Limit returns nil if the call of ctx is admitted, and otherwise an error, which the option Status may
-// convert. Limit waits for at most one lease call, and as long as Wait allows. Without Status the error
+// Limit returns nil if the call with context ctx is admitted, and otherwise an error. Limit waits at most for
+// one lease call and the time of the option Wait. Unless the option Status converts the error, the error
 //
 //   - wraps ErrDenied if a limit denies the call (the error is a Denial),
-//   - wraps hybrid.ErrUnavailable if the store did not answer and a fallback denies the call (also a
-//     Denial), or hybrid.ErrTableFull,
+//   - wraps hybrid.ErrUnavailable if the store did not answer and Policy.Fallback denies the call (also a
+//     Denial),
 //   - wraps ErrNoKey, and the KeyFunc's error, if the call has no key,
-//   - wraps hybrid.ErrExceedsBurst if the cost is above the burst, or hybrid.ErrInvalidN if the cost is
-//     negative: the call is never admitted,
+//   - wraps hybrid.ErrExceedsBurst or hybrid.ErrInvalidN if the cost is above the burst or negative,
 //   - wraps the context's error if the context ended first, or is another error of hybrid.Limiter.Take.
 func (l *Limiter) Limit(ctx context.Context) error {
 	err := l.decide(ctx)
@@ -82,7 +79,7 @@ func (l *Limiter) Limit(ctx context.Context) error {
 	if answer := l.status(err); answer != nil || ctx.Err() == nil && !admission.NeverServed(err) {
 		return answer
 	}
-	return err // Status cannot admit a cancelled call, or a call that asks for too much
+	return err // Status cannot admit a cancelled call, or a call that the limiter never admits
 }
 
 func (l *Limiter) decide(ctx context.Context) error {
@@ -127,18 +124,18 @@ func (l *Limiter) keyOf(ctx context.Context) (admission.Key, error) {
 	return keys[0].Limiter().Join(keys...), nil
 }
 
-// The errors that Limit's error wraps, in addition to the errors of package hybrid.
+// The errors of Limit, in addition to the errors of package hybrid.
 var (
 	ErrDenied = errors.New("rpclimit: denied")
 	ErrNoKey  = errors.New("rpclimit: no key")
 )
 
-// Denial is the error of a denied call. The text names the limit and never the key, which may be a secret.
+// Denial is the error of a denied call.
 type Denial struct {
-	Result hybrid.Result // decision by the limit that binds, with its key
+	Result hybrid.Result // decision by the limit with the longest wait
 }
 
-// Error returns a text for logs, which the caller may see too.
+// Error returns a text with the limit but not the key, which may be a secret.
 func (d Denial) Error() string {
 	text := fmt.Sprintf("%v by %v", d.Unwrap(), d.Result.Limit)
 	if after := d.RetryAfter(); after > 0 {
@@ -147,7 +144,7 @@ func (d Denial) Error() string {
 	return text
 }
 
-// RetryAfter returns the time after which the call may be admitted; 0 if the limit is hybrid.Blocked.
+// RetryAfter returns the time until the call may be admitted; 0 if the limit is hybrid.Blocked.
 func (d Denial) RetryAfter() time.Duration {
 	if d.Result.Limit.Equal(hybrid.Blocked) {
 		return 0
@@ -155,8 +152,8 @@ func (d Denial) RetryAfter() time.Duration {
 	return d.Result.RetryAfter
 }
 
-// Unwrap returns ErrDenied, or hybrid.ErrUnavailable if the store did not answer: the call may be within a
-// limit.
+// Unwrap returns ErrDenied, or hybrid.ErrUnavailable if the store did not answer and Policy.Fallback denies
+// the call.
 func (d Denial) Unwrap() error {
 	if admission.Failed(d.Result) {
 		return hybrid.ErrUnavailable
@@ -167,9 +164,8 @@ func (d Denial) Unwrap() error {
 // Option is a setting of New.
 type Option func(*Limiter)
 
-// Also limits each call by one more key, such as a tenant's key or one key for all calls, to at most 16 keys.
-// A call takes its tokens from all limits or from none; see hybrid.Limiter.Join. Also panics if limiter or
-// key is nil.
+// Also adds a limit, to at most 16 in total, such as a limit for all calls. A call takes its tokens from all
+// limits or from none; see hybrid.Limiter.Join. Also panics if limiter or key is nil.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	if limiter == nil || key == nil {
 		panic("rpclimit: limiter or key is nil")
@@ -186,12 +182,12 @@ func Class(class func(ctx context.Context) int) Option { return func(l *Limiter)
 // Skip exempts the calls for which skip returns true, such as health checks, from all limits.
 func Skip(skip func(ctx context.Context) bool) Option { return func(l *Limiter) { l.skip = skip } }
 
-// Wait makes a call that would be denied wait for its tokens, for at most d. Waiting calls are served in
-// turn. A call is denied at once if its tokens cannot come before its deadline or within d. Stats counts a
-// waiting call as denied, and also as admitted once it gets its tokens.
+// Wait makes a call wait for its tokens, at most for d. Waiting calls get their tokens in order. A call whose
+// tokens would come after its deadline or after d is denied at once. Stats counts a waiting call as denied,
+// and later also as admitted if the call gets its tokens.
 func Wait(d time.Duration) Option { return func(l *Limiter) { l.patience = d } }
 
-// Status converts the error of a call that is not admitted, such as to a gRPC status; Limit returns the
-// result. A nil result admits the call, for example while the store is away, unless its context has
-// ended or its cost is above the burst or negative. status runs on the goroutine of the call.
+// Status converts the error of Limit, such as to a gRPC status. If status returns nil, the call is admitted,
+// for example while the store does not answer; but not if the call's context has ended or its cost is above
+// the burst or negative. status runs on the goroutine of the call.
 func Status(status func(err error) error) Option { return func(l *Limiter) { l.status = status } }

@@ -1,5 +1,5 @@
-// Package xtime gives a hybrid.Key the method set of golang.org/x/time/rate's Limiter. To make code for one
-// process work for a fleet, replace the type *rate.Limiter by *xtime.Limiter and the constructor by New.
+// Package xtime gives a hybrid.Key the methods of Limiter in golang.org/x/time/rate. To make code for one
+// process work for a fleet, replace *rate.Limiter by *xtime.Limiter and rate.NewLimiter by New.
 //
 //	shared, err := hybrid.Redis(client, "crawler", hybrid.Every(50*time.Millisecond).WithBurst(5))
 //	err = shared.Ping(ctx) // opens the connection before the first Wait
@@ -7,26 +7,22 @@
 //	err = shared.Shutdown(ending) // gives back tokens; no interrupt may have ended the context
 //
 // A program with a limit for each host makes one shared limiter, and New(shared.Key(host)) for each host.
-// Tests may use a *rate.Limiter behind an interface of the methods that a program calls.
 //
-// Most callers need only Allow and Wait. The methods differ from those of package rate as follows:
+// The methods differ from those of package rate as follows:
 //
-//   - Allow waits for one lease call, at most hybrid.Config.CallTimeout, if this process has no token and
-//     does not know the bucket to be empty.
-//   - While Redis is away, even for a stall of a tenth of a second, each process goes on with its share of the
-//     limit, which may exceed the limit by about a burst. A limit that must hold needs hybrid.New with
-//     hybrid.FallbackDeny: Allow then denies. With it, and before the first reply, Wait waits for Redis until
-//     its context ends.
-//   - Waiting requests come before Allow in their own process. Another process's Allow may take tokens that
-//     a Wait needs: for optional work, give Config.Priorities to hybrid.New and use New(key.Class(1)).
-//   - The error of a Wait that would be too late wraps context.DeadlineExceeded.
-//   - A Limiter has no Reserve. A process cannot promise a token that the bucket has not leased to it, so a
-//     Reserve could return no Delay. Code that reserves, sleeps for Delay and continues should call Wait.
-//   - The bucket's clock decides, so the methods ignore a given time.
-//   - Limit, Burst, Tokens, SetLimit and SetBurst ask the store, and take a round trip.
+//   - If the process has no token, Allow may wait for one lease call, at most hybrid.Config.CallTimeout.
+//   - While Redis does not answer, even for a tenth of a second, each process admits its local share. All
+//     processes together may then exceed the limit by about a burst. hybrid.New with hybrid.FallbackDeny
+//     keeps the limit: Allow then denies, and Wait waits until Redis answers or its context ends.
+//   - In one process, waiting requests get tokens before Allow. Allow of another process may take tokens that
+//     a Wait needs. For optional work, give Config.Priorities to hybrid.New and use New(key.Class(1)).
+//   - The error of a Wait that would exceed its deadline wraps context.DeadlineExceeded.
+//   - A Limiter has no Reserve, because a process cannot promise tokens that the bucket has not leased to it.
+//     Code that calls Reserve and sleeps for Delay should call Wait. hybrid.Key.Reserve has another purpose:
+//     it is for a cost that is known afterwards.
+//   - The methods ignore their argument t, because the bucket's clock decides.
+//   - Limit, Burst, Tokens, SetLimit and SetBurst make calls to the store.
 //   - A negative n is an error; package rate adds tokens.
-//
-// hybrid.Key.Reserve is no substitute for Reserve of package rate: it is for a cost that is known afterwards.
 package xtime
 
 import (
@@ -53,22 +49,22 @@ type Limiter struct {
 	limit hybrid.Limit // last known limit, guarded by mu
 }
 
-// New returns a Limiter for one key. New does no I/O. Limit and Burst describe the key's first limit.
-// SetLimit and SetBurst remove the key's other limits.
+// New returns a Limiter for one key. New does no I/O. If the key has several limits, Limit and Burst return
+// those of the first limit, and SetLimit and SetBurst remove the others.
 func New(key *hybrid.Key) *Limiter { return &Limiter{key: key} }
 
 // Allow reports whether an event may happen now; see hybrid.Limiter.Allow.
 func (l *Limiter) Allow() bool { return l.key.Allow() }
 
-// AllowN reports whether n events may happen now, and ignores t.
+// AllowN reports whether n events may happen now. AllowN ignores t.
 func (l *Limiter) AllowN(t time.Time, n int) bool { return l.key.AllowN(int64(n)) }
 
 // Wait waits for one token; see WaitN.
 func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 
-// WaitN waits until n events may happen. Like rate's WaitN it fails at once if n exceeds the burst or if the
-// context's deadline comes before the tokens can, and returns the context's own error if the context ends
-// first. WaitN has the other errors of hybrid.Key.WaitN too, such as after Close.
+// WaitN waits until n events may happen. WaitN returns an error at once if n exceeds the burst, or if the
+// tokens would come after ctx's deadline. If ctx ends first, WaitN returns ctx.Err(). The other errors are
+// those of hybrid.Key.WaitN.
 func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	err := l.key.WaitN(ctx, int64(n))
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
@@ -78,20 +74,20 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 }
 
 // Limit returns the rate in force, in events per second: rate.Inf for hybrid.Unlimited, and 0 for
-// hybrid.Blocked. Without an answer of the store Limit returns the last known rate, at first 0.
+// hybrid.Blocked. If the store does not answer, Limit returns the last known rate, or 0.
 func (l *Limiter) Limit() rate.Limit {
 	switch limit := l.inForce(); limit {
 	case hybrid.Unlimited:
 		return rate.Inf
-	case hybrid.Blocked, hybrid.Limit{}: // the zero Limit: no store has answered yet
+	case hybrid.Blocked, hybrid.Limit{}: // the zero Limit means that the store has never answered
 		return 0
 	default:
 		return rate.Limit(limit.Rate())
 	}
 }
 
-// Burst returns the burst in force, 0 for hybrid.Blocked, and 2^38 for hybrid.Unlimited. Without an answer of
-// the store Burst returns the last known burst, at first 0.
+// Burst returns the burst in force, 0 for hybrid.Blocked, and 2^38 for hybrid.Unlimited. If the store does
+// not answer, Burst returns the last known burst, or 0.
 func (l *Limiter) Burst() int {
 	limit := l.inForce()
 	if limit == hybrid.Blocked {
@@ -100,7 +96,7 @@ func (l *Limiter) Burst() int {
 	return int(limit.Capacity())
 }
 
-// Tokens returns the tokens in the bucket and in this process; 0 if the store does not answer.
+// Tokens returns the number of tokens in the bucket and in this process; 0 if the store does not answer.
 func (l *Limiter) Tokens() float64 {
 	r, err := l.key.Peek(context.Background())
 	if err != nil {
@@ -109,19 +105,18 @@ func (l *Limiter) Tokens() float64 {
 	return float64(r.Remaining)
 }
 
-// TokensAt is Tokens, and ignores t.
+// TokensAt is Tokens. TokensAt ignores t.
 func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 
 // SetLimit changes the rate for the whole fleet and keeps the burst; see hybrid.Limiter.SetLimits. A rate
-// that no bucket can have exactly is rounded. rate.Inf means hybrid.Unlimited, and 0 means hybrid.Blocked,
-// which denies the tokens that are left too. Neither keeps the burst: the next SetLimit restores the burst of
-// the program's own limits. A sliding window or a
-// calendar, whose tokens are both rate and burst, gets the rate times its length, at least 1.
+// that no bucket can have exactly is rounded. rate.Inf means hybrid.Unlimited, and 0 means hybrid.Blocked;
+// a SetLimit after either of them restores the burst of the program's own limits. A sliding window or a
+// calendar gets the rate times its length as its tokens, at least 1.
 //
-// The new limit is stored with the bucket, and wins over the limits of processes that start later, until the
-// key is unused for 30 days. hybrid.Limiter.ClearLimits restores the program's own limits.
+// The bucket keeps the new limit, also against the limits of processes that start later, until the key is
+// unused for 30 days. hybrid.Limiter.ClearLimits restores the program's own limits.
 //
-// SetLimit cannot return an error, but logs a failure, such as an outage or a negative rate, to slog.Default.
+// SetLimit cannot return an error: SetLimit logs a failure, such as a negative rate, to slog.Default.
 func (l *Limiter) SetLimit(limit rate.Limit) {
 	var invalid error
 	if limit != 0 && limit != rate.Inf && limitOf(limit) == (hybrid.Limit{}) {
@@ -141,12 +136,12 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 	})
 }
 
-// SetLimitAt is SetLimit, and ignores t.
+// SetLimitAt is SetLimit. SetLimitAt ignores t.
 func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
 
-// SetBurst changes the burst for the whole fleet and keeps the rate; see SetLimit. A burst of 0 is
-// hybrid.Blocked, after which SetBurst restores the rate of the program's own limits. hybrid.Unlimited stays.
-// SetBurst sets the tokens of a window.
+// SetBurst changes the burst for the whole fleet and keeps the rate; see SetLimit. A burst of 0 means
+// hybrid.Blocked; a SetBurst after it restores the rate of the program's own limits. hybrid.Unlimited does
+// not change. A sliding window or a calendar gets burst as its tokens.
 func (l *Limiter) SetBurst(burst int) {
 	var invalid error
 	if burst < 0 {
@@ -166,7 +161,7 @@ func (l *Limiter) SetBurst(burst int) {
 	})
 }
 
-// SetBurstAt is SetBurst, and ignores t.
+// SetBurstAt is SetBurst. SetBurstAt ignores t.
 func (l *Limiter) SetBurstAt(t time.Time, burst int) { l.SetBurst(burst) }
 
 // inForce returns the key's first limit in the store, or the last known limit.
@@ -189,12 +184,12 @@ func (l *Limiter) first() (hybrid.Limit, error) {
 	return levels[0].Limit, nil
 }
 
-// isSwitch reports whether limit suspends the limits, so that it has neither a rate nor a burst.
+// isSwitch reports whether limit is Unlimited or Blocked, which have neither a rate nor a burst to keep.
 func isSwitch(limit hybrid.Limit) bool { return limit == hybrid.Unlimited || limit == hybrid.Blocked }
 
-// set replaces the key's limits by the limit that change returns for the first of them, unless invalid is an
-// error. A change that ends Unlimited or Blocked begins with the program's own limits, which are in force for
-// a moment.
+// set replaces the key's limits by the limit that change returns for the first of them. If invalid is an
+// error, set only logs invalid. If set replaces Unlimited or Blocked by a rate, the program's own limits are
+// in force for a moment.
 func (l *Limiter) set(invalid error, change func(hybrid.Limit) hybrid.Limit) {
 	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
 	var now hybrid.Limit
@@ -206,7 +201,7 @@ func (l *Limiter) set(invalid error, change func(hybrid.Limit) hybrid.Limit) {
 		if err = limiter.ClearLimits(ctx, name); err == nil {
 			now, err = l.first()
 		}
-		if isSwitch(now) { // by the program itself
+		if isSwitch(now) { // the program's own limit is Unlimited or Blocked
 			now = hybrid.Limit{}
 		}
 	}
@@ -219,12 +214,12 @@ func (l *Limiter) set(invalid error, change func(hybrid.Limit) hybrid.Limit) {
 	}
 }
 
-// whole returns x rounded, so that it may be multiplied by 1000. whole cuts x off above any possible limit.
+// whole returns x rounded, and at most 2^53, which exceeds all valid limits and may be multiplied by 1000.
 func whole(x float64) int64 { return int64(math.Round(min(x, 1<<53))) }
 
-// limitOf returns r as a limit in whole tokens. The result is exact for whole tokens per second, minute or
-// hour, and for one token per whole number of microseconds. Any other result is the nearest limit, within a
-// millionth. limitOf returns the zero Limit, which SetLimits refuses, if r is negative, NaN or out of range.
+// limitOf returns the limit with rate r: exact for whole tokens per second, minute or hour and for one token
+// per whole number of microseconds, otherwise within a millionth. limitOf returns the zero Limit, which
+// SetLimits refuses, if r is negative, NaN or out of range.
 func limitOf(r rate.Limit) (nearest hybrid.Limit) {
 	if !(r > 0) {
 		return hybrid.Limit{}
@@ -232,7 +227,7 @@ func limitOf(r rate.Limit) (nearest hybrid.Limit) {
 	least := math.Inf(1)
 	try := func(tokens float64, per time.Duration) {
 		l := hybrid.Limit{Tokens: whole(tokens), Per: per}
-		const rounding = 1e-12 // a later candidate must be better by more than rounding errors
+		const rounding = 1e-12 // a later candidate must be better by more than a rounding error
 		if off := math.Abs(l.Rate()/float64(r) - 1); off < least-rounding && l.Validate() == nil {
 			nearest, least = l, off
 		}

@@ -1,12 +1,10 @@
-// Package grpclimit limits the calls that a gRPC server gets, and the calls that a client makes, by the
-// Limiters of package rpclimit. grpclimit is a module of its own, so that other packages do not need gRPC:
+// Package grpclimit limits the calls of gRPC servers and clients by the Limiters of package rpclimit.
+// grpclimit is a module of its own, so other packages do not need gRPC:
 //
 //	go get github.com/yuzhi-go/yuzhi/hybrid/rpclimit/grpclimit
 //
-// A server uses UnaryServerInterceptor and StreamServerInterceptor. A denied call gets ResourceExhausted and
-// a RetryInfo. A client uses UnaryClientInterceptor, which repeats a denied call after the time in its
-// RetryInfo, and StreamClientInterceptor. Metadata, Method and Peer are KeyFuncs. Status converts the errors
-// of a Limiter.
+// A server uses UnaryServerInterceptor and StreamServerInterceptor, and a client UnaryClientInterceptor and
+// StreamClientInterceptor. Metadata, Method and Peer are for keys.
 package grpclimit
 
 import (
@@ -28,10 +26,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
 )
 
-// Metadata returns the value of a field of the call's metadata. A client can write any value, so use Metadata
-// for fields that an interceptor or a proxy has checked. A missing field is an error that wraps
-// rpclimit.ErrNoKey. Several values, whose origin is unknown, are an error that does not wrap
-// rpclimit.ErrNoKey, so rpclimit.FirstOf ends the search. An IP address has the key of rpclimit.AddressKey.
+// Metadata returns a KeyFunc for the value of a field in a call's metadata. A client can write any value, so
+// use Metadata only for fields that an interceptor or a proxy has checked. A missing field is an error that
+// wraps rpclimit.ErrNoKey. Several values are an error that does not, so rpclimit.FirstOf tries no other
+// KeyFunc. An IP address as value has the key of rpclimit.AddressKey.
 func Metadata(name string) rpclimit.KeyFunc {
 	return func(ctx context.Context) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
@@ -45,7 +43,7 @@ func Metadata(name string) rpclimit.KeyFunc {
 	}
 }
 
-// Method returns the full name of the method, such as "/package.Service/Method".
+// Method returns the full name of the call's method, such as "/package.Service/Method".
 func Method(ctx context.Context) (string, error) {
 	if name, ok := grpc.Method(ctx); ok {
 		return name, nil
@@ -53,8 +51,8 @@ func Method(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%w: the context does not belong to a server call", rpclimit.ErrNoKey)
 }
 
-// Peer returns the address of the client or of the proxy before this server, without its port. An IPv6 /64
-// counts as one address; see rpclimit.AddressKey.
+// Peer returns the address, without its port, of the client or proxy that has opened the connection. An IPv6
+// /64 counts as one address; see rpclimit.AddressKey.
 func Peer(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -67,11 +65,11 @@ func Peer(ctx context.Context) (string, error) {
 	return rpclimit.AddressKey(address), nil
 }
 
-// Status returns the status of a call that is not admitted. A denial by a limit has ResourceExhausted and a
-// RetryInfo, which is missing for hybrid.Blocked. A call without a key, above the burst or with a negative
-// cost is never admitted and has InvalidArgument. A call whose context has ended has the context's status. A
-// call with any other error has Unavailable. An err that has or wraps a status of its own, from a KeyFunc or
-// rpclimit.Status, keeps that status.
+// Status converts err, an error of a Limiter, to an error with a gRPC status; nil stays nil. A denial by a
+// limit becomes ResourceExhausted with a RetryInfo, or without one for hybrid.Blocked. The error of a call
+// without a key, above the burst or with a negative cost becomes InvalidArgument. The error of an ended
+// context becomes Canceled or DeadlineExceeded. Any other error becomes Unavailable. If err has or wraps a
+// status, for example from a KeyFunc, Status returns that status.
 func Status(err error) error {
 	var own interface{ GRPCStatus() *status.Status }
 	var denial rpclimit.Denial
@@ -98,7 +96,7 @@ func Status(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// limit returns the Status of l's error. A nil Limiter admits.
+// limit returns the Status of l's error. A nil l admits all calls.
 func limit(ctx context.Context, l *rpclimit.Limiter) error {
 	if l == nil {
 		return nil
@@ -106,7 +104,8 @@ func limit(ctx context.Context, l *rpclimit.Limiter) error {
 	return Status(l.Limit(ctx))
 }
 
-// UnaryServerInterceptor limits the calls that a server gets. Goroutines may share the interceptor.
+// UnaryServerInterceptor limits the calls that a server gets. A nil Limiter means no limit. Goroutines may
+// share all interceptors of this package.
 func UnaryServerInterceptor(calls *rpclimit.Limiter) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if err := limit(ctx, calls); err != nil {
@@ -116,9 +115,9 @@ func UnaryServerInterceptor(calls *rpclimit.Limiter) grpc.UnaryServerInterceptor
 	}
 }
 
-// StreamServerInterceptor limits the streams that clients open, and the messages of each stream. Either
-// Limiter may be nil, for no limit. If messages has the option rpclimit.Wait, a stream is not read while its
-// message waits, so HTTP/2 slows the client down; without the option a denial ends the stream.
+// StreamServerInterceptor limits the streams that clients open, and the messages of each stream. A nil
+// Limiter means no limit. A denied message ends its stream. With the option rpclimit.Wait, a message waits
+// for its tokens, and HTTP/2 slows the client down meanwhile.
 func StreamServerInterceptor(streams, messages *rpclimit.Limiter) grpc.StreamServerInterceptor {
 	return func(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if err := limit(s.Context(), streams); err != nil {
@@ -140,9 +139,9 @@ func (s serverStream) RecvMsg(m any) error {
 	return limit(s.Context(), s.messages)
 }
 
-// UnaryClientInterceptor limits the calls that a client makes. With the option rpclimit.Wait, calls wait for
-// their turn. A nil calls means no limit. If the server denies a call with a RetryInfo, the call is repeated
-// after the given time until the server admits it. A call whose deadline comes before fails at once.
+// UnaryClientInterceptor limits the calls that a client makes. A nil Limiter means no limit. If the server
+// answers a call with a RetryInfo, the call is repeated after the time in the RetryInfo, until the server
+// admits the call. If the call's deadline comes earlier, the caller gets the server's error at once.
 func UnaryClientInterceptor(calls *rpclimit.Limiter) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -164,9 +163,8 @@ func UnaryClientInterceptor(calls *rpclimit.Limiter) grpc.UnaryClientInterceptor
 	}
 }
 
-// StreamClientInterceptor limits the streams that a client opens, and the messages that the client sends in
-// each stream. Either Limiter may be nil, for no limit. A stream that the server has ended is not opened
-// again.
+// StreamClientInterceptor limits the streams that a client opens, and the messages that the client sends. A
+// nil Limiter means no limit. A stream that the server has denied is not repeated.
 func StreamClientInterceptor(streams, messages *rpclimit.Limiter) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, about *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 		open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -193,8 +191,7 @@ func (s clientStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// RetryAfter returns the time after which the server asks for a retry of a denied call. ok is false if err
-// has no time above 0.
+// RetryAfter returns the time in the RetryInfo of a server's error. ok is false if there is no time above 0.
 func RetryAfter(err error) (after time.Duration, ok bool) {
 	for _, detail := range status.Convert(err).Details() {
 		if info, is := detail.(*errdetails.RetryInfo); is {
