@@ -11,17 +11,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// limiterKey is the attribute with a Limiter's name.
 var limiterKey = attribute.Key("yuzhi.limiter")
 
-// Register reports l, all its classes together, until unregister is called. A second call of unregister does
-// nothing. Each collection by a reader calls Limiter.Stats once.
+// Register reports the metrics of l, of all classes together, until unregister is called. A second call of
+// unregister does nothing.
 //
-// Limiters with the same name are reported as one. A Limiter that is registered twice counts once. The counts
-// of a closed Limiter no longer change. Unregister a Limiter after its Shutdown, which still changes counts;
-// a registered Limiter is never freed. The sums of a name keep the counts of unregistered Limiters, because a
-// counter must not fall. A new Limiter of the same name adds to these sums, and a Limiter that is registered
-// again is counted again.
+// Limiters with the same name are reported as one, and a Limiter that is registered twice counts once. Call
+// unregister after Limiter.Shutdown, because Shutdown changes counts. A registered Limiter is never freed.
+// The counters of a name keep the counts of unregistered Limiters, because a counter must not fall; a Limiter
+// that is registered again therefore counts again.
 func (t *Telemetry) Register(l *hybrid.Limiter) (unregister func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,20 +45,20 @@ func (t *Telemetry) unregister(g *group, l *hybrid.Limiter) {
 // group has the registered Limiters of one name, and their values.
 type group struct {
 	limiters map[*hybrid.Limiter]int // number of registrations of each Limiter
-	values   map[string]*value       // values by the metric's name and the encoded attributes
+	values   map[string]*value       // values by the name and the encoded attributes of the metric
 }
 
 // value is the value of a metric for one set of attributes.
 type value struct {
 	metric       int // index of the metric in all
 	attributes   attribute.Set
-	collection   uint64  // number of the last collection with the value
-	sum          float64 // sum in the last collection
-	unregistered float64 // sum of unregistered Limiters, for a rising value
-	highest      float64 // highest reported value, for a rising value
+	collection   uint64  // number of the last collection in which a Limiter had the value
+	sum          float64 // result of that collection
+	unregistered float64 // sum of unregistered Limiters, if the kind is rising
+	highest      float64 // highest reported value, if the kind is rising
 }
 
-// read calls each for every value of l.
+// read calls each for every value in the Stats of l.
 func (t *Telemetry) read(g *group, l *hybrid.Limiter, each func(v *value, n float64)) {
 	stats := l.Stats()
 	for i := range all {
@@ -80,7 +78,7 @@ func (t *Telemetry) read(g *group, l *hybrid.Limiter, each func(v *value, n floa
 	}
 }
 
-// observe makes every collection of meter read the registered Limiters.
+// observe makes every collection of meter call collect.
 func (t *Telemetry) observe(meter metric.Meter) error {
 	var errs []error
 	for i := range all {
@@ -94,7 +92,7 @@ func (t *Telemetry) observe(meter metric.Meter) error {
 	return err
 }
 
-// collect serves one collection of a reader.
+// collect reports the values of all registered Limiters.
 func (t *Telemetry) collect(_ context.Context, o metric.Observer) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +110,6 @@ func (t *Telemetry) collect(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
-// add counts n in the given collection.
 func (v *value) add(n float64, collection uint64) {
 	if v.collection != collection {
 		v.collection, v.sum = collection, 0
@@ -124,10 +121,10 @@ func (v *value) add(n float64, collection uint64) {
 	}
 }
 
-// report reports v at the end of a collection. A rising value is reported even if no Limiter has it any more,
-// and never falls. Stats.Admitted and Denied do fall when Reservation.Cancel gives tokens back or a Join
-// denies. A reader would take the fall for a restart and count everything again, so the reported value stays
-// constant until the count is above it.
+// report reports v at the end of a collection. A rising value is reported even if no Limiter has it any more.
+// Stats.Admitted falls when Reservation.Cancel gives tokens back, and Stats.Denied when a Join denies. A
+// reader would take a fall for a restart and add the whole count again, so the reported value stays constant
+// until the count exceeds it.
 func (v *value) report(o metric.Observer, instrument metric.Observable, collection uint64) {
 	with := metric.WithAttributeSet(v.attributes)
 	if v.collection != collection {
@@ -137,7 +134,7 @@ func (v *value) report(o metric.Observer, instrument metric.Observable, collecti
 	case kind == rising:
 		v.highest = max(v.highest, v.unregistered+v.sum)
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.highest), with)
-	case v.collection != collection: // a missing value, such as of a limit no longer in force
+	case v.collection != collection: // no Limiter has the value, for example of a former limit
 	case kind == level:
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.sum), with)
 	default:
@@ -153,11 +150,10 @@ type observed struct {
 	read        func(s *hybrid.Stats, emit emit)
 }
 
-// emit takes one value of a metric and the value's own attributes. Counts are below 2^53, so a float64 is
-// exact.
+// emit reports one value of a metric with its attributes. A float64 is exact for counts below 2^53.
 type emit func(value float64, attributes ...attribute.KeyValue)
 
-// kind selects how the values of several Limiters with one name are combined.
+// kind selects how the values of Limiters with the same name are combined.
 type kind int
 
 const (
@@ -165,7 +161,7 @@ const (
 	rising kind = iota
 	// level values are summed.
 	level
-	// alike values should be equal in all Limiters of a name: the highest one is reported.
+	// alike values should be equal in all Limiters of a name. The highest one is reported.
 	alike
 )
 
@@ -181,12 +177,12 @@ var (
 	shadowed = resultKey.String("shadowed")
 )
 
-// plain reads a metric that has no attributes of its own.
+// plain returns the read function of a metric without attributes.
 func plain(value func(*hybrid.Stats) int64) func(*hybrid.Stats, emit) {
 	return func(s *hybrid.Stats, emit emit) { emit(float64(value(s))) }
 }
 
-// inForce returns the limits in force for keys in use, without the limits that Stats merges.
+// inForce returns the limits of keys in use, without the entry in which Stats merges further limits.
 func inForce(s *hybrid.Stats) (limits []hybrid.Limit) {
 	for _, l := range s.Limits {
 		if l.Keys > 0 && l.Limit != (hybrid.Limit{}) {
@@ -196,7 +192,7 @@ func inForce(s *hybrid.Stats) (limits []hybrid.Limit) {
 	return limits
 }
 
-// limitOf returns the attribute of a limit. The zero Limit stands for the limits that Stats merges.
+// limitOf returns the attribute of a limit. Stats merges further limits under the zero Limit.
 func limitOf(l hybrid.Limit) attribute.KeyValue {
 	if l == (hybrid.Limit{}) {
 		return limitKey.String("other")
@@ -211,14 +207,14 @@ var all = []observed{
 			emit(float64(s.Admitted-s.Fallback), resultKey.String("admitted"), sourceKey.String("lease"))
 			emit(float64(s.Fallback), resultKey.String("admitted"), sourceKey.String("fallback"))
 			result, all := denied, s.Denied
-			if s.Shadowed > 0 { // with Policy.Shadow, Denied counts only requests whose context ended
+			if s.Shadowed > 0 { // with Policy.Shadow, Denied counts requests whose context ended
 				emit(float64(s.Denied), denied, sourceKey.String("lease"))
 				result, all = shadowed, s.Shadowed
 			}
 			emit(float64(all-s.FallbackDenied), result, sourceKey.String("lease"))
 			emit(float64(s.FallbackDenied), result, sourceKey.String("fallback"))
 		}},
-	{"yuzhi.tokens.granted_to_waiters", "{token}", rising, "Tokens for which a request waited for a lease call.",
+	{"yuzhi.tokens.granted_to_waiters", "{token}", rising, "Tokens granted by lease calls for which requests waited.",
 		plain(func(s *hybrid.Stats) int64 { return s.GrantedToWaiters })},
 	{"yuzhi.tokens.table_full", "{token}", rising, "Tokens denied: all of Config.KeysMax keys were in use.",
 		plain(func(s *hybrid.Stats) int64 { return s.TableFull })},
@@ -237,7 +233,7 @@ var all = []observed{
 		plain(func(s *hybrid.Stats) int64 { return s.Charged })},
 	{"yuzhi.tokens.held", "{token}", level, "Tokens leased and not used yet.",
 		plain(func(s *hybrid.Stats) int64 { return s.Held })},
-	{"yuzhi.requests.waiting", "{request}", level, "Requests that wait for a lease call or in line.",
+	{"yuzhi.requests.waiting", "{request}", level, "Requests that wait for a lease call or for tokens.",
 		plain(func(s *hybrid.Stats) int64 { return int64(s.Waiting) })},
 	{"yuzhi.requests.refused", "{request}", rising, "Requests that could not be decided, by reason.",
 		func(s *hybrid.Stats, emit emit) {
@@ -250,7 +246,7 @@ var all = []observed{
 			emit(float64(s.InUse-s.Degraded), stateKey.String("active"))
 			emit(float64(s.Degraded), stateKey.String("degraded"))
 		}},
-	{"yuzhi.nodes.away", "{node}", alike, "1 from the first failed call to a node to its first answer, or 0.",
+	{"yuzhi.nodes.away", "{node}", alike, "1 while a node does not answer, otherwise 0.",
 		func(s *hybrid.Stats, emit emit) {
 			for _, n := range s.Nodes {
 				away := 0.0
@@ -264,31 +260,31 @@ var all = []observed{
 		plain(func(s *hybrid.Stats) int64 { return s.Conflicts })},
 	{"yuzhi.lease.calls", "{call}", rising, "Lease calls, each for one key.",
 		plain(func(s *hybrid.Stats) int64 { return s.Calls })},
-	{"yuzhi.lease.failures", "{call}", rising, "Lease calls that brought no grant, or not in time.",
+	{"yuzhi.lease.failures", "{call}", rising, "Lease calls that failed or were answered too late.",
 		plain(func(s *hybrid.Stats) int64 { return s.Errors })},
 	{"yuzhi.lease.round_trips", "{round_trip}", rising, "Exchanges with the store, of any number of calls.",
 		plain(func(s *hybrid.Stats) int64 { return s.RoundTrips })},
 	{"yuzhi.lease.rtt", "s", alike, "99th percentile of the latest round trips, of the slowest node.",
 		func(s *hybrid.Stats, emit emit) { emit(s.RTT.Seconds()) }},
-	{"yuzhi.limit.rate", "{token}/s", alike, "The limits in force for keys in use.",
+	{"yuzhi.limit.rate", "{token}/s", alike, "Rates of the limits in force for keys in use.",
 		func(s *hybrid.Stats, emit emit) {
 			for _, l := range inForce(s) {
 				emit(l.Rate(), limitOf(l))
 			}
 		}},
-	{"yuzhi.limit.burst", "{token}", alike, "The bursts of the limits in force for keys in use.",
+	{"yuzhi.limit.burst", "{token}", alike, "Bursts of the limits in force for keys in use.",
 		func(s *hybrid.Stats, emit emit) {
 			for _, l := range inForce(s) {
 				emit(float64(l.Capacity()), limitOf(l))
 			}
 		}},
-	{"yuzhi.limit.keys", "{key}", level, "Keys in use for which a limit is in force.",
+	{"yuzhi.limit.keys", "{key}", level, "Keys in use, by limit in force.",
 		func(s *hybrid.Stats, emit emit) {
 			for _, l := range s.Limits {
 				emit(float64(l.Keys), limitOf(l.Limit))
 			}
 		}},
-	{"yuzhi.limit.denied", "{token}", rising, "Tokens denied because of one limit.",
+	{"yuzhi.limit.denied", "{token}", rising, "Tokens denied, by limit.",
 		func(s *hybrid.Stats, emit emit) {
 			for _, l := range s.Limits {
 				emit(float64(l.Denied), limitOf(l.Limit), denied)
@@ -297,7 +293,6 @@ var all = []observed{
 		}},
 }
 
-// instrument returns the instrument of o.
 func (o *observed) instrument(m metric.Meter) (metric.Observable, error) {
 	unit, text := metric.WithUnit(o.unit), metric.WithDescription(o.description)
 	switch o.kind {

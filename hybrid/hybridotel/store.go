@@ -19,12 +19,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Store wraps s for hybrid.New and reports the round trips and spans of s. hybrid.New treats the wrapper as
-// s: New finds contradicting Limiters on both, and Limiter.Ping reaches s. Several Limiters may share the
-// wrapper. A Limiter with hybrid.ScopeProcess uses only Configure: its lease calls stay in the process.
+// Store wraps s for hybrid.New and reports the round trips and spans of s. The result has the optional
+// interfaces of s, and several Limiters may share it. A Limiter with hybrid.ScopeProcess makes no lease calls
+// to s, so only its calls of Configure are reported.
 //
-// An exchange costs a few more allocations, whatever the number of calls, unless a span is recorded. An error
-// is reported as one word, because its text may contain a key; hybrid logs the text. Store returns a nil s.
+// Without a recorded span, an exchange of any number of calls costs a few more allocations. An error is
+// reported as one word, because its text may contain a key; hybrid logs the text. Store returns nil for nil.
 func (t *Telemetry) Store(s lease.Store) lease.Store {
 	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return s // hybrid.New refuses a nil Store
@@ -52,7 +52,7 @@ var (
 	_ lease.Identifier = (*store)(nil)
 )
 
-// Identity implements lease.Identifier: it returns the identity of the inner Store.
+// Identity implements lease.Identifier. hybrid.New compares it to find contradicting Limiters of one Store.
 func (s *store) Identity() any {
 	if i, ok := s.inner.(lease.Identifier); ok {
 		return i.Identity()
@@ -102,7 +102,7 @@ var (
 	errorKey     = attribute.Key("error.type")
 )
 
-// measure reports one round trip. err is nil unless all calls of the round trip failed.
+// measure reports one round trip. err is nil if at least one call of the round trip succeeded.
 func (s *store) measure(ctx context.Context, took time.Duration, err error, about ...attribute.KeyValue) {
 	if err != nil {
 		about = append(about, errorKey.String(errorType(err)))
@@ -118,7 +118,7 @@ func fail(span trace.Span, err error) {
 	}
 }
 
-// errorType returns one word for a Store's error.
+// errorType returns one word for an error of a Store.
 func errorType(err error) string {
 	return wordFor(err, []word{
 		{lease.ErrPermanent, "permanent"},
@@ -132,15 +132,15 @@ func errorType(err error) string {
 	})
 }
 
-// exchange is one exchange of lease calls in progress.
+// exchange is an exchange of lease calls in progress.
 type exchange struct {
 	store *store
 	begun time.Time
 	span  trace.Span
 
-	mu     sync.Mutex // groups may end at the same time
+	mu     sync.Mutex // the Store may report groups concurrently
 	sum    outcomes
-	err    error // first group error
+	err    error // first error of a call
 	linked map[trace.SpanID]bool
 }
 
@@ -160,7 +160,7 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	s.inner.Exchange(ctx, calls, func(group []*lease.Call) {
 		x.measure(ctx, group)
 		if recording {
-			x.link(group) // new requests may wait by now
+			x.link(group) // more requests may wait than before the exchange
 		}
 		done(group)
 	})
@@ -174,7 +174,7 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	fail(x.span, x.err)
 }
 
-// outcomes counts calls by outcome, in the order of outcomeNames, and their granted tokens.
+// outcomes has the number of calls by outcome, in the order of outcomeNames, and the granted tokens.
 type outcomes struct {
 	calls  [4]int64
 	tokens int64
@@ -182,14 +182,14 @@ type outcomes struct {
 
 const (
 	granted  = iota // the call got tokens
-	empty           // the bucket has no tokens for this process now
-	reported        // the call wanted no tokens: it reported a lease or gave one back
-	failed          // an error
+	empty           // the bucket had no tokens for the call
+	reported        // the call wanted no tokens: a report, or the return of a lease
+	failed          // the call has an error
 )
 
 var outcomeNames = [...]string{granted: "granted", empty: "empty", reported: "reported", failed: "failed"}
 
-// measure reports the round trip of one group, and its calls by outcome.
+// measure reports the round trip and the calls of one group.
 func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 	took := time.Since(x.begun)
 	var sum outcomes
@@ -222,7 +222,7 @@ func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 	x.sum.tokens += sum.tokens
 	x.err = cmp.Or(x.err, err)
 	x.mu.Unlock()
-	number := max(0, group[0].Node) // below 0 if the Store has no nodes
+	number := max(0, group[0].Node) // Node is below 0 if the Store has no nodes
 	node := nodeKey.String(cmp.Or(x.store.NodeName(number), strconv.Itoa(number)))
 	if answered != nil {
 		took, err = max(0, took-answered.Before), nil
@@ -230,10 +230,11 @@ func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 	x.store.measure(ctx, took, err, operationKey.String("lease"), node)
 }
 
-// linksMax bounds the links of one span; the SDK has the same default.
+// linksMax bounds the links of one span. The SDK has the same default.
 const linksMax = 128
 
-// link links x's span with the spans of requests that wait for the keys of calls, once in each direction.
+// link links x's span and the spans of requests that wait for the keys of calls, in both directions. link
+// links a span only once.
 func (x *exchange) link(calls []*lease.Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

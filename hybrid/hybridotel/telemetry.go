@@ -17,15 +17,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Config selects the destination of a Telemetry. The zero value selects the global providers.
+// Config has the settings of a Telemetry. The zero Config selects the global providers.
 type Config struct {
 	MeterProvider  metric.MeterProvider // nil means otel.GetMeterProvider()
 	TracerProvider trace.TracerProvider // nil means otel.GetTracerProvider()
 	Attributes     []attribute.KeyValue // attributes of every metric and span
 }
 
-// Telemetry reports Limiters, Stores and waits. A program needs one Telemetry; the reports of two Telemetries
-// to one provider add up. Goroutines may share a Telemetry. Use New; the zero Telemetry does not work.
+// Telemetry reports Limiters, Stores and waits. The counts of two Telemetries with one provider add up, so a
+// program needs only one. Goroutines may share a Telemetry. Use New; the zero Telemetry does not work.
 type Telemetry struct {
 	attributes []attribute.KeyValue
 	tracer     trace.Tracer
@@ -40,16 +40,15 @@ type Telemetry struct {
 	instruments []metric.Observable
 }
 
-// scope is the name of the instrumentation: this package.
 const scope = "github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 
-// The bounds of the histograms' buckets, in seconds. The SDK's default bounds are meant for milliseconds.
+// The bounds of the histograms' buckets, in seconds. The SDK's default bounds are for milliseconds.
 var (
 	roundTripBounds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 	waitBounds      = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 )
 
-// New returns a Telemetry, or an error if the provider refuses an instrument.
+// New returns a Telemetry. New returns an error if the MeterProvider refuses an instrument.
 func New(c Config) (*Telemetry, error) {
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()
@@ -65,12 +64,12 @@ func New(c Config) (*Telemetry, error) {
 	}
 	var errs [4]error
 	t.roundTrip, errs[0] = meter.Float64Histogram("yuzhi.store.round_trip.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long exchanges with the store take, without the opening of connections."),
+		metric.WithDescription("Duration of exchanges with the store, without the opening of connections."),
 		metric.WithExplicitBucketBoundaries(roundTripBounds...))
 	t.calls, errs[1] = meter.Int64Counter("yuzhi.store.calls", metric.WithUnit("{call}"),
 		metric.WithDescription("Lease calls by outcome."))
 	t.wait, errs[2] = meter.Float64Histogram("yuzhi.wait.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long requests waited for their tokens."),
+		metric.WithDescription("Time for which requests waited for their tokens."),
 		metric.WithExplicitBucketBoundaries(waitBounds...))
 	errs[3] = t.observe(meter)
 	if err := errors.Join(errs[:]...); err != nil {
@@ -84,13 +83,13 @@ func (t *Telemetry) attributeSet(more ...attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(append(slices.Clip(t.attributes), more...)...)
 }
 
-// word is the name of an error and of errors that wrap it.
+// word is the name of err and of errors that wrap err.
 type word struct {
 	err  error
 	name string
 }
 
-// wordFor returns the first name in words for err, whose text may contain a key.
+// wordFor returns the first name for err in words.
 func wordFor(err error, words []word) string {
 	for _, w := range words {
 		if errors.Is(err, w.err) {
@@ -100,7 +99,7 @@ func wordFor(err error, words []word) string {
 	return "_OTHER" // OpenTelemetry's name for every other error
 }
 
-// Waiter is a *hybrid.Key, a *hybrid.Joined, or another type, whose reports then have no name of a Limiter.
+// Waiter is a *hybrid.Key or a *hybrid.Joined. The reports of another type have no attribute yuzhi.limiter.
 type Waiter interface {
 	WaitN(ctx context.Context, n int64) error
 }
@@ -108,8 +107,8 @@ type Waiter interface {
 // Wait is WaitN for one token.
 func (t *Telemetry) Wait(ctx context.Context, k Waiter) error { return t.WaitN(ctx, k, 1) }
 
-// WaitN calls k.WaitN and reports the duration and outcome of the wait, as a metric and as a child span of
-// ctx's span. If the Limiter's Store comes from Telemetry.Store, the child span is linked with the lease
+// WaitN calls k.WaitN and returns its error. WaitN reports the duration and outcome of the wait as a metric,
+// and as a child of ctx's span. With a Store from Telemetry.Store, the child span has links to the lease
 // calls that the request waited for.
 func (t *Telemetry) WaitN(ctx context.Context, k Waiter, n int64) error {
 	about := limitersOf(k)
@@ -132,8 +131,8 @@ func (t *Telemetry) WaitN(ctx context.Context, k Waiter, n int64) error {
 	return err
 }
 
-// limitersOf returns the attribute with the name of k's Limiter, or with the names of all joined Limiters and
-// "+" between them.
+// limitersOf returns the attribute with the name of k's Limiter, or with the names of all joined Limiters,
+// separated by "+".
 func limitersOf(k Waiter) []attribute.KeyValue {
 	var names []string
 	switch k := k.(type) {
