@@ -1,14 +1,14 @@
-// Command admin serves a page on which an operator finds the busiest keys of a Limiter, looks at a key,
-// blocks the key, and sets or resets its limits. Run admin in the folder examples, with the Redis of the
-// service and the name of the service's Limiter:
+// Command admin serves a page that shows the busiest keys of a Limiter, and on which an operator blocks a
+// key, or sets or resets its limits. Run admin in the folder examples, with the Redis of the service and the
+// name of the service's Limiter:
 //
 //	go run ./admin -name api
 //
 // The button "Back to the program's limits" puts -limits in force, so -limits must be the service's limits.
 //
-// The page has no login, so admin serves a loopback address only: an operator reaches it by "ssh -L". Pages
-// of other sites cannot use the page: a POST must have the page's origin, a Host a loopback name, and no
-// frame may show the page.
+// The page has no login, so admin serves only a loopback address, which an operator reaches by "ssh -L".
+// Pages of other sites cannot use the page: admin refuses a POST from another origin, a Host that is not a
+// loopback name, and frames.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	address := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
 	name := flag.String("name", "", "hybrid.Config.Name of the Limiter")
 	prefix := flag.String("prefix", "", "redisbucket.Config.Prefix of the Limiter's store")
-	limits := flag.String("limits", "", "limits of the service, to go back to, such as \"100/s, 5000/h\"")
+	limits := flag.String("limits", "", "limits of the service, such as \"100/s, 5000/h\"")
 	listen := flag.String("listen", "127.0.0.1:8088", "loopback address to serve")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -80,7 +80,7 @@ func newAdmin(client redis.UniversalClient, prefix, name, limits string) (*admin
 		return nil, err
 	}
 	a := &admin{store: store}
-	cfg := hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.Unlimited}} // requests nothing
+	cfg := hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.Unlimited}} // no request uses these limits
 	if limits != "" {
 		if a.limits, err = parse(limits); err != nil {
 			return nil, err
@@ -123,7 +123,7 @@ func (a *admin) handler() http.Handler {
 	})
 }
 
-// change makes the change that the form requests.
+// change makes the change of the submitted form.
 func (a *admin) change(r *http.Request) error {
 	key := r.FormValue("key")
 	switch r.FormValue("do") {
@@ -137,7 +137,7 @@ func (a *admin) change(r *http.Request) error {
 		return a.limiter.SetLimits(r.Context(), key, limits...)
 	case "clear":
 		if a.limits == nil {
-			return errors.New("the limits of the service are not known: start this program with -limits")
+			return errors.New("the limits of the service are unknown: start admin with -limits")
 		}
 		return a.limiter.ClearLimits(r.Context(), key)
 	case "reset":
@@ -169,10 +169,10 @@ type use struct {
 
 type row struct {
 	Limit string
-	Use   []int64 // capacity, used, left; empty for a limit that counts nothing
+	Use   []int64 // tokens: capacity, used, left; empty for Blocked and Unlimited
 }
 
-// show answers with a template about the key of the request. failed is the error of a change, or nil.
+// show writes the template name about the key of r. failed is the error of a change, or nil.
 func (a *admin) show(w http.ResponseWriter, r *http.Request, name string, failed error) {
 	u := use{Key: r.FormValue("key"), Err: failed}
 	status := http.StatusOK
@@ -196,13 +196,12 @@ func (a *admin) show(w http.ResponseWriter, r *http.Request, name string, failed
 	execute(w, name, status, u)
 }
 
-// busy is a key in the list of the busiest keys.
 type busy struct {
 	redisbucket.KeyUse
 	Left []string // tokens left of each limit
 }
 
-// showBusiest counts the tokens that keys use for two seconds, and answers with the busiest keys.
+// showBusiest counts the tokens that keys use in two seconds, and writes the list of the busiest keys.
 func (a *admin) showBusiest(w http.ResponseWriter, r *http.Request) {
 	found, err := a.store.Busiest(r.Context(), redisbucket.BusiestOptions{Prefix: a.prefix, Count: 10})
 	if err != nil {

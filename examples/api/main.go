@@ -1,7 +1,5 @@
-// Command api is an HTTP API with limits for each user, for each address and for all requests, on any number
-// of replicas. README.md describes how to run api with Redis, Prometheus and Grafana.
-//
-// service.go has the API, its limits and its metrics.
+// Command api is an HTTP API with limits for each user, for each address and for all requests, which any
+// number of replicas share. README.md describes how to run api with Redis, Prometheus and Grafana.
 package main
 
 import (
@@ -25,7 +23,7 @@ import (
 )
 
 var (
-	redisURL    = flag.String("redis", "", "`URL` of the Redis that holds the limits; empty: this process alone")
+	redisURL    = flag.String("redis", "", "`URL` of the Redis with the limits; empty: limits of this process")
 	listen      = flag.String("listen", "127.0.0.1:8080", "address for users")
 	admin       = flag.String("admin", "127.0.0.1:8081", "address for operators: /healthz, /readyz and /metrics")
 	limits      = flag.String("rules", "config/rules.yaml", "file with the limits, read again when it changes")
@@ -59,7 +57,7 @@ func run(ctx context.Context) error {
 	return s.serve(ctx, users, operators, *grace)
 }
 
-// open returns the store of the limits: the Redis at url, or a store in this process if url is empty.
+// open returns the store in the Redis at url, or a store in this process if url is empty.
 func open(url string) (lease.Store, error) {
 	if url == "" {
 		return memory.New(nil), nil
@@ -68,14 +66,14 @@ func open(url string) (lease.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The url may set other timeouts. With go-redis's defaults of 5 s, a hanging server blocks a connection.
+	// A hanging server blocks a connection for the timeout: 5 s by default in go-redis. url may set timeouts.
 	options.DialTimeout = cmp.Or(options.DialTimeout, 500*time.Millisecond)
 	options.ReadTimeout = cmp.Or(options.ReadTimeout, 500*time.Millisecond)
 	return redisbucket.New(redis.NewClient(options), redisbucket.Config{Prefix: "example-api:"})
 }
 
-// serve answers users and operators until ctx ends. Then serve accepts no new connections, finishes the
-// requests under way, and gives back all leased tokens to Redis for the other replicas.
+// serve answers users and operators until ctx ends. serve then finishes the requests in progress and gives
+// all leased tokens back to Redis for the other replicas.
 func (s *service) serve(ctx context.Context, toUsers, toOperators net.Listener, grace time.Duration) error {
 	users := &http.Server{Handler: s.api(), ReadHeaderTimeout: 5 * time.Second}
 	operators := &http.Server{Handler: s.admin(), ReadHeaderTimeout: 5 * time.Second}

@@ -23,14 +23,14 @@ import (
 // service is the API with its limits.
 type service struct {
 	rules     *rules.Rules    // limits of users and addresses, from config/rules.yaml
-	reports   *hybrid.Limiter // limiter in front of the costly reports
+	reports   *hybrid.Limiter // limiter of the costly reports
 	telemetry *hybridotel.Telemetry
 	registry  *prometheus.Registry
 	ready     atomic.Bool
 }
 
-// newService returns the API with limits in store. newService does no I/O except reading the rules, so the
-// service starts while Redis is away.
+// newService returns the API with limits in store. newService makes no call to Redis, so the service starts
+// during an outage of Redis.
 func newService(store lease.Store, file string, callTimeout time.Duration) (*service, error) {
 	s := &service{registry: prometheus.NewRegistry()}
 	reader, err := exporter.New(exporter.WithRegisterer(s.registry), exporter.WithoutScopeInfo(),
@@ -38,7 +38,7 @@ func newService(store lease.Store, file string, callTimeout time.Duration) (*ser
 	if err != nil {
 		return nil, err
 	}
-	// With a TracerProvider, the telemetry would also have spans.
+	// With a TracerProvider, the telemetry would also report spans.
 	s.telemetry, err = hybridotel.New(hybridotel.Config{
 		MeterProvider: metric.NewMeterProvider(metric.WithReader(reader)),
 	})
@@ -61,7 +61,7 @@ func newService(store lease.Store, file string, callTimeout time.Duration) (*ser
 		return nil, err
 	}
 	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "api_rules_refused", Help: "1 while the file of the rules says what cannot be used.",
+		Name: "api_rules_refused", Help: "1 while the rules file is invalid, otherwise 0.",
 	}, func() float64 {
 		if s.rules.Status().Err != nil {
 			return 1
@@ -71,9 +71,9 @@ func newService(store lease.Store, file string, callTimeout time.Duration) (*ser
 	return s, nil
 }
 
-// warmUp makes the service ready as soon as Redis answers: a process without a connection would deny its
-// first requests. Without Redis, the service becomes ready after ten seconds, because the fallback then
-// decides. Because of the fallback, a later outage does not make the service unready.
+// warmUp makes the service ready as soon as Redis answers, because a process without a connection may deny
+// its first requests. If Redis does not answer within ten seconds, the service becomes ready without Redis. A
+// later outage does not make the service unready, because the fallback decides.
 func (s *service) warmUp(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -83,7 +83,6 @@ func (s *service) warmUp(ctx context.Context) {
 	s.ready.Store(ctx.Err() == nil)
 }
 
-// shutdown gives back the leased tokens.
 func (s *service) shutdown(ctx context.Context) error {
 	return errors.Join(s.rules.Shutdown(ctx), s.reports.Shutdown(ctx))
 }
@@ -101,7 +100,7 @@ func (s *service) admin() http.Handler {
 	return mux
 }
 
-// api serves users, with the limits of the rules file.
+// api serves users within the limits of the rules file.
 func (s *service) api() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -114,8 +113,8 @@ func (s *service) api() http.Handler {
 	return s.rules.Handler(mux)
 }
 
-// report makes a report, which is so costly that all replicas together make five a second. A request waits
-// for its turn. If the turn would come too late, the request is denied at once.
+// report makes a report. Reports are costly, so all replicas together make five a second. A request waits up
+// to two seconds for its token. If the token would come later, the request is denied at once.
 func (s *service) report(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Command envoy limits requests as the example of Envoy's rate limit service does. rules.yaml has the
-// descriptors of that example as rules, and names the descriptors without a counterpart. Run envoy in the
-// folder examples, with a Redis:
+// Command envoy limits requests like the example of Envoy's rate limit service. rules.yaml has the example's
+// descriptors as rules, and comments on descriptors that rules cannot express. Run envoy in the folder
+// examples, with a Redis:
 //
 //	go run ./envoy
 //	curl -i -H 'foo: a' -H 'bar: banned' -H 'baz: b' localhost:8080/twoheader
@@ -21,7 +21,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// mock answers every request, as the cluster mock of that example does.
+// mock answers every request, like the cluster mock in Envoy's example.
 var mock = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("Hi\n")) })
 
 func main() {

@@ -1,8 +1,8 @@
-// Command grpc is a gRPC service with limits for each user, on calls and on messages in streams, and a client
-// that retries at the time that the server names. Run grpc in the folder examples, with a Redis:
+// Command grpc is a gRPC service that limits the calls, and the messages in streams, of each user. Its client
+// repeats a denied call at the time that the server names. Run grpc in the folder examples, with a Redis:
 //
 //	go run ./grpc -serve    # any number of servers share the limits
-//	go run ./grpc           # 20 calls: those above the limit come late
+//	go run ./grpc           # 20 calls: calls above the limit take longer
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 const address = "localhost:50051"
 
 func main() {
-	serves := flag.Bool("serve", false, "be the server and not the client")
+	serves := flag.Bool("serve", false, "run the server instead of the client")
 	url := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -64,7 +64,7 @@ func serve(ctx context.Context, l net.Listener, buckets lease.Store, ofUser, inS
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	// The example's service trusts its clients. A real service takes the user from a verified token.
+	// This service trusts its clients. A real service takes the user from a verified token.
 	user := grpclimit.Metadata("x-user")
 	ofCalls, ofMessages := rpclimit.New(calls, user), rpclimit.New(messages, user, rpclimit.Wait(time.Minute))
 	server := grpc.NewServer(grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(ofCalls)),

@@ -1,3 +1,3 @@
 // Package kubernetes has the manifests of examples/api for Kubernetes; README.md describes how to apply them.
-// The package's tests check the manifests against the API, and start the processes in the manifests.
+// The tests of the package check the manifests against the API, and start the processes in the manifests.
 package kubernetes

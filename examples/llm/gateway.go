@@ -19,7 +19,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// gateway passes requests for chat completions to a model, and streams the model's answers back.
+// gateway passes requests for chat completions to a model, and streams the answers back.
 type gateway struct {
 	model            string // URL of the model
 	client           http.Client
@@ -37,7 +37,6 @@ func newGateway(store lease.Store, model string, requests, tokens, budget hybrid
 	return g, errors.Join(err1, err2, err3)
 }
 
-// shutdown gives back the limiters' tokens.
 func (g *gateway) shutdown(ctx context.Context) error {
 	return errors.Join(g.requests.Shutdown(ctx), g.tokens.Shutdown(ctx), g.budget.Shutdown(ctx))
 }
@@ -48,8 +47,7 @@ type completion struct {
 	MaxTokens int64 `json:"max_tokens"`
 }
 
-// promptTokens estimates the number of tokens in the prompt: the model has its own way of counting, and
-// reports its count later.
+// promptTokens estimates the number of tokens in the prompt. The model counts the tokens exactly, but later.
 func (c *completion) promptTokens() (n int64) {
 	for _, m := range c.Messages {
 		n += int64(len(m.Content))/4 + 4
@@ -66,16 +64,16 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var c completion
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err != nil || json.Unmarshal(body, &c) != nil || c.MaxTokens < 1 || c.MaxTokens > 4096 {
-		http.Error(w, "this is no request for a completion", http.StatusBadRequest)
+		http.Error(w, "the body is not a valid completion request", http.StatusBadRequest)
 		return
 	}
-	// If one limit lacks tokens for the request, no limit is charged.
+	// If one limit lacks tokens for the request, the request takes tokens of no limit.
 	all := g.tokens.Join(g.requests.Key(tenant), g.tokens.Key(tenant), g.budget.Key("all"))
 	estimate := c.promptTokens() + c.MaxTokens
 	taken, err := all.ReserveEach(r.Context(), 1, estimate, estimate)
 	switch {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
-		http.Error(w, "the request has more tokens than its limit ever has", http.StatusBadRequest)
+		http.Error(w, "the request needs more tokens than the burst of a limit", http.StatusBadRequest)
 	case err != nil:
 		http.Error(w, "the limits are unavailable", http.StatusServiceUnavailable)
 	case !taken.OK():
@@ -87,13 +85,13 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		}
 		if err := taken.SettleEach(1, used, used); err != nil {
-			log.Printf("a debt is lost: %v", err)
+			log.Printf("tokens not settled in full: %v", err)
 		}
 	}
 }
 
-// relay streams the model's answer, and returns the tokens that it used, or an error if the model did not
-// begin. When the client disconnects, relay stops the model; the prompt and the words sent until then count.
+// relay streams the model's answer, and returns the number of used tokens, or an error if the model has sent
+// nothing. If the client disconnects, relay stops the model, and returns the tokens used until then.
 func (g *gateway) relay(
 	ctx context.Context, w http.ResponseWriter, body []byte, prompt int64,
 ) (used int64, err error) {
@@ -121,7 +119,7 @@ func (g *gateway) relay(
 	return used, nil
 }
 
-// usedAfter returns the number of tokens used after a line: one more for a word, or the model's own count.
+// usedAfter returns the number of tokens used after a line: the model's count, or one more for each word.
 func usedAfter(used int64, line string) int64 {
 	var event struct {
 		Choices []any

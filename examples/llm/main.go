@@ -1,13 +1,11 @@
 // Command llm is a gateway to a language model. Each tenant has a limit of requests and a limit of tokens per
-// minute, and all tenants share a budget; one decision checks all three limits. The cost of a request is
-// unknown in advance: the gateway reserves an estimate, and settles the model's actual use. Run llm in the
-// folder examples, with a Redis for the limits; the model is a fake in the same program:
+// minute, and all tenants share a budget of tokens. A request needs tokens of all three limits. The cost of a
+// request is known only afterwards, so the gateway reserves an estimate and settles the model's actual use.
+// Run llm in the folder examples, with a Redis; the model is a fake in the same program:
 //
 //	go run ./llm
 //	curl -iN localhost:8080/v1/chat/completions -H 'Authorization: Bearer key-acme' \
 //	  -d '{"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 50, "stream": true}'
-//
-// gateway.go has the gateway and its limits.
 package main
 
 import (
@@ -56,7 +54,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// model is a fake: it sends half of the allowed words, one after another, and its usage at the end.
+// model is a fake model. model sends half of the allowed words, and then the number of used tokens.
 func model(w http.ResponseWriter, r *http.Request) {
 	var c completion
 	_ = json.NewDecoder(r.Body).Decode(&c)

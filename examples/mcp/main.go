@@ -1,16 +1,16 @@
-// Command mcp is an MCP server (Model Context Protocol) that limits tools/call by three keys at once, all or
-// none: the agent, the tool and the tenant. Each tool has a limit of its own, and a cost in tokens of the
-// agent and of the tenant. The agent and the tenant come from the bearer token, because a caller could invent
-// the values of a header. Run mcp in the folder examples, with a Redis:
+// Command mcp is an MCP server (Model Context Protocol) that limits tools/call by three keys at once: the
+// agent, the tool and the tenant. A call takes its tokens of all three keys, or of none. The agent and the
+// tenant come from the bearer token, because a caller could invent other header fields. Run mcp in the folder
+// examples, with a Redis:
 //
 //	go run ./mcp
 //	for i in 1 2 3; do curl localhost:8080/mcp -H 'Authorization: Bearer secret-of-ann' \
 //	  -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \
 //	  -d '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "report"}}'; done
 //
-// The answer to a denied call is a tool result with isError. The specification (2025-11-25, Tools, Error
-// Handling) has two kinds of errors: clients should show a tool result to the model, which can act on it, but
-// need not show a JSON-RPC error. The text tells the model when to retry, and _meta tells the client.
+// The answer to a denied call is a tool result with isError, not a JSON-RPC error, because the specification
+// (2025-11-25, Tools, Error Handling) says that clients should show tool results to the model. The text of
+// the result tells the model when to retry, and _meta tells the client.
 package main
 
 import (
@@ -34,7 +34,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// tools has each tool's limit for all tenants together, and its cost for the agent and for the tenant.
+// tools has the limit of each tool, for all tenants together, and the tokens that a call takes of the agent's
+// and of the tenant's limit.
 var tools = map[string]struct {
 	limit hybrid.Limit
 	cost  int64
@@ -43,7 +44,7 @@ var tools = map[string]struct {
 	"report": {hybrid.PerMinute(4), 10},
 }
 
-// agents has the known agents by bearer token. A real service reads agents from the claims of a verified JWT.
+// agents has the known agents by bearer token. A real service takes the agent from a verified token.
 var agents = map[string]struct{ tenant, name string }{
 	"secret-of-ann": {"acme", "ann"},
 	"secret-of-bob": {"acme", "bob"},
@@ -61,7 +62,7 @@ func limitsFor(_ context.Context, key string) ([]hybrid.Limit, error) {
 	return []hybrid.Limit{hybrid.PerMinute(30)}, nil // limit of a tenant
 }
 
-// verify returns the agent of a bearer token. RequireBearerToken answers an error with status 401.
+// verify returns the agent of a bearer token. An error leads to status 401.
 func verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 	a, known := agents[token]
 	if !known {
@@ -70,8 +71,8 @@ func verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, 
 	return &auth.TokenInfo{UserID: a.tenant + "/" + a.name, Extra: map[string]any{"tenant": a.tenant}}, nil
 }
 
-// limited limits tools/call. limited passes other methods and unknown tools to the server, which refuses
-// unknown tools: an invented tool name makes no key.
+// limited limits tools/call. limited passes unknown tools to the server, which refuses them, because a client
+// must not create keys from invented names.
 func limited(limiter *hybrid.Limiter) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
@@ -84,7 +85,7 @@ func limited(limiter *hybrid.Limiter) mcp.Middleware {
 				limiter.Key(fmt.Sprint("tenant ", from.Extra["tenant"])))
 			taken, err := all.TakeEach(ctx, cost, 1, cost)
 			if err != nil {
-				return nil, err // a JSON-RPC error, because the model cannot correct the fault
+				return nil, err // a JSON-RPC error, because the model cannot correct a failure of the limiter
 			}
 			if !taken.OK {
 				return denied(taken), nil
@@ -94,7 +95,7 @@ func limited(limiter *hybrid.Limiter) mcp.Middleware {
 	}
 }
 
-// denied returns the answer to a denied call: the limit that denied the call, and the time to retry.
+// denied returns the answer to a denied call, with the limit and the time to retry.
 func denied(r hybrid.Result) *mcp.CallToolResult {
 	seconds := int64(math.Ceil(r.RetryAfter.Seconds()))
 	text := fmt.Sprintf("The limit of %s is reached (%v). Retry in %d seconds.", r.Key, r.Limit, seconds)
@@ -104,7 +105,6 @@ func denied(r hybrid.Result) *mcp.CallToolResult {
 	}
 }
 
-// newServer returns the handler of the MCP server, and its limiter.
 func newServer(buckets lease.Store) (http.Handler, *hybrid.Limiter, error) {
 	limiter, err := hybrid.New(buckets, hybrid.Config{Name: "mcp", LimitsFor: limitsFor})
 	server := mcp.NewServer(&mcp.Implementation{Name: "example", Version: "1"}, nil)
@@ -116,7 +116,7 @@ func newServer(buckets lease.Store) (http.Handler, *hybrid.Limiter, error) {
 			})
 	}
 	server.AddReceivingMiddleware(limited(limiter))
-	// Without sessions, any server can answer any request.
+	// The server is stateless, so that any replica can answer any request.
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
 		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
 	options := auth.RequireBearerTokenOptions{AllowMissingExpiration: true} // agents' tokens do not expire

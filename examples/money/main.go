@@ -1,5 +1,5 @@
 // Command money is a gateway to a paid service that reads documents. A tenant may spend 50.00 on the service
-// each day, in UTC, through all gateways together. The cost of a call is known only afterwards: the gateway
+// in each UTC day, through all gateways together. The cost of a call is known only afterwards, so the gateway
 // reserves an estimate and settles the actual cost. Run money in the folder examples, with a Redis; the
 // service is a fake in the same program:
 //
@@ -10,20 +10,19 @@
 // A token of the limit is a micro, a millionth of the currency. A limit counts up to 2^52 tokens exactly,
 // which is 4.5 billion of the currency, so prices need no rounding and no float.
 //
-//   - A process that dies between Reserve and Settle has spent its estimate. The day's budget loses the
-//     difference to the actual cost. The limit never learns of a cost above the estimate, so estimate high.
+//   - If a process dies between Reserve and Settle, the estimate counts as the cost. The estimate should
+//     therefore be high.
 //   - Settle charges a cost above the estimate in full. If the charge uses up the day's budget, the tenant is
-//     denied until midnight. A call is charged at most Policy.MaxOvershoot budgets (10) beyond its estimate,
-//     because a higher cost may be a mistake: Settle then returns ErrOvershoot. The next day begins with its
-//     full budget in any case.
-//   - The estimate of a call over midnight counts on the first day, and the cost above the estimate on the
+//     denied until midnight. If the cost exceeds the estimate by more than Policy.MaxOvershoot budgets (10),
+//     Settle charges only these budgets and returns ErrOvershoot. The next day begins with its full budget.
+//   - For a call over midnight, the estimate counts on the first day, and the cost above the estimate on the
 //     second.
-//   - FallbackDeny: while Redis is away, a process spends no more than it has leased. A local share would
-//     spend money that other processes may have spent already.
-//   - StartEmpty is off: if Redis loses a bucket, that day's budget can be spent once more. With StartEmpty a
-//     lost bucket would have no tokens before midnight, and a new tenant's bucket neither. A Redis that keeps
+//   - With FallbackDeny, a process without Redis spends only the tokens that it has leased. The default, the
+//     local share, could spend money that other processes have spent already.
+//   - Without StartEmpty, a tenant can spend a day's budget twice if Redis loses the bucket. With StartEmpty,
+//     a lost bucket and the bucket of a new tenant would have no tokens before midnight. A Redis that keeps
 //     its data is better than both settings: docs/operations.md, "Daily quotas".
-//   - The limit is a brake and no ledger. Bill by the records of the service.
+//   - The limit is not an account: bill by the records of the service.
 package main
 
 import (
@@ -66,7 +65,6 @@ func (m micros) String() string { return fmt.Sprintf("%d.%06d", m/1_000_000, m%1
 // tenants has the known tenants by bearer token.
 var tenants = map[string]string{"secret-of-acme": "acme", "secret-of-initech": "initech"}
 
-// gateway passes documents to the service.
 type gateway struct {
 	service string // URL of the service
 	client  http.Client
@@ -115,19 +113,19 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !result.OK:
 		midnight := int(math.Ceil(result.RetryAfter.Seconds()))
 		w.Header().Set("Retry-After", strconv.Itoa(midnight))
-		http.Error(w, fmt.Sprintf("%v of today's budget are left, and this may cost %v",
+		http.Error(w, fmt.Sprintf("%v of today's budget are left, but the document may cost %v",
 			micros(result.Remaining), estimate), http.StatusTooManyRequests)
 	default:
 		g.pass(w, string(document), reserved)
 	}
 }
 
-// pass sends the document to the service, and settles the cost. The end of the client's context does not end
-// the call, because the service bills every call that it has begun.
+// pass sends the document to the service, and settles the cost. A client that disconnects does not end the
+// call, because the service bills every call that it has begun.
 func (g *gateway) pass(w http.ResponseWriter, document string, reserved *hybrid.Reservation) {
 	answer, err := g.client.Post(g.service, "text/plain", strings.NewReader(document))
-	if err != nil { // The service may bill the call, so the estimate stays spent.
-		http.Error(w, "no answer", http.StatusGatewayTimeout)
+	if err != nil { // The service may bill the call, so pass does not cancel the reservation.
+		http.Error(w, "the service does not answer", http.StatusGatewayTimeout)
 		return
 	}
 	defer answer.Body.Close()
@@ -139,7 +137,7 @@ func (g *gateway) pass(w http.ResponseWriter, document string, reserved *hybrid.
 	}
 	cost := pages(n).cost()
 	if err := reserved.Settle(int64(cost)); err != nil {
-		log.Printf("%v are not charged in full: %v", cost, err)
+		log.Printf("cost %v not charged in full: %v", cost, err)
 	}
 	w.Header().Set("Cost", cost.String())
 	_, _ = io.Copy(w, answer.Body)

@@ -1,6 +1,6 @@
-// Command redisrate is an HTTP service that was written with redis_rate and moved to yuzhi. A gateway sets
-// X-Plan-Limit of each request to the limit of the customer's plan, and the service passes this limit to
-// KeyWithLimits. Take replaces Allow and AllowN of redis_rate. TakeUpTo replaces AllowAtMost.
+// Command redisrate is an HTTP service that was moved from redis_rate to yuzhi. A gateway sets the field
+// X-Plan-Limit to the limit of the customer's plan, and the service passes this limit to KeyWithLimits. Take
+// replaces Allow and AllowN of redis_rate. TakeUpTo replaces AllowAtMost.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	url := flag.String("redis", "redis://localhost:6379", "URL of the Redis that has the buckets")
+	url := flag.String("redis", "redis://localhost:6379", "URL of Redis")
 	addr := flag.String("addr", "localhost:8080", "address to listen on")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -45,13 +45,13 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(end), limiter.Shutdown(end), client.Close())
 }
 
-// handler returns the service. per makes a plan's limit from the number in X-Plan-Limit.
+// handler returns the service. per returns the limit of a plan for the number in X-Plan-Limit.
 func handler(limiter *hybrid.Limiter, per func(int64) hybrid.Limit) http.Handler {
 	mux, name := http.NewServeMux(), func(r *http.Request) string { return "project:" + r.PathValue("id") }
 	limited := func(pattern string, take func(*hybrid.Key, context.Context, int64) (hybrid.Result, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			plan, _ := strconv.ParseInt(r.Header.Get("X-Plan-Limit"), 10, 64) // Take refuses a plan of 0.
-			n, _ := strconv.ParseInt(cmp.Or(r.PathValue("n"), "1"), 10, 64)   // An n of 0 costs nothing.
+			n, _ := strconv.ParseInt(cmp.Or(r.PathValue("n"), "1"), 10, 64)   // Take admits an n of 0.
 			res, err := take(limiter.KeyWithLimits(name(r), per(plan)), r.Context(), n)
 			switch {
 			case n < 1 || err != nil: // Take returns an error for an n above the burst.

@@ -1,22 +1,22 @@
-// Command regions has one limit over two regions: the buckets are in region a, and region b is 80 ms away.
-// Both regions together admit no more than the limit. Below the limit, only the first requests wait for a
-// call, because a process leases tokens for half a second. Run regions in the folder examples, with a Redis.
-// Both regions are in the same program, which delays their calls:
+// Command regions has one limit for two regions. The buckets are in region a, and a round trip from region b
+// takes 80 ms. Both regions together admit no more than the limit. Below the limit, only the first requests
+// wait for a call, because a process leases tokens for half a second. Run regions in the folder examples,
+// with a Redis. Both regions are in the same program, which delays their calls:
 //
 //	go run ./regions
 //
 // The following settings matter for a distant region:
 //
-//   - Burst: with 4 x rate x round trip (320), many requests in b still wait for a call, and with twice that
-//     burst none.
-//   - Policy.Target: longer leases make fewer calls, and need a burst of 4 x rate x Target (2000).
-//   - CallTimeout must exceed the slowest round trip, otherwise the store counts as away.
-//   - FallbackDeny: a cut between the regions stops b when its leases end. With FallbackLocalShare, the
-//     default, b would admit its fraction of the rate in addition to the requests that a admits.
+//   - Burst: with a burst of 4 x rate x round trip (320), many requests in b wait for a call. With twice that
+//     burst, only the first requests wait.
+//   - Policy.Target: longer leases need fewer calls, and a burst of 4 x rate x Target (2000).
+//   - CallTimeout: a timeout below the slowest round trip would make calls fail.
+//   - Fallback: with FallbackDeny, a loss of the connection stops b when its leases end. With
+//     FallbackLocalShare, the default, b would admit its share of the rate, which a may admit too.
 //   - Above the limit, Allow waits for a call when the process has no tokens. TryAllow never waits.
 //
-// The simulator plans the settings from scenario.yaml, in which each region has its own round trip. The run
-// command shows how long requests wait with the smaller burst:
+// The simulator plans the settings for scenario.yaml. The run command shows how long requests wait with the
+// smaller burst:
 //
 //	go run -C .. ./sim/cmd/leasesim plan -f examples/regions/scenario.yaml
 //	go run -C .. ./sim/cmd/leasesim run -f examples/regions/scenario.yaml --set 'limits=[1000/s burst 320]'
@@ -42,12 +42,12 @@ import (
 )
 
 const (
-	rate, burst = 1000, 2000 // rate and burst of both regions together
+	rate, burst = 1000, 2000 // of both regions together
 	length      = 4 * time.Second
-	clients     = 100 // number of clients in each region
+	clients     = 100 // clients of each region
 )
 
-// far is a store at the far end of a slow network.
+// far is a store with an additional round trip.
 type far struct {
 	lease.Store
 	roundTrip time.Duration
@@ -61,7 +61,7 @@ func (f far) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lea
 	})
 }
 
-// region is one process with its decisions.
+// region is one process and its decisions.
 type region struct {
 	name     string
 	limiter  *hybrid.Limiter
@@ -103,7 +103,7 @@ func (r *region) note(ok bool, begin, end time.Time) {
 	}
 }
 
-// run makes two regions together request a multiple of the limit.
+// run makes two regions together send load times as many requests as the limit admits.
 func run(ctx context.Context, buckets lease.Store, load float64) (a, b *region, err error) {
 	open := func(name string, roundTrip time.Duration) *region {
 		limiter, failed := hybrid.New(&far{buckets, roundTrip}, hybrid.Config{
@@ -130,7 +130,7 @@ func run(ctx context.Context, buckets lease.Store, load float64) (a, b *region, 
 	return a, b, errors.Join(a.limiter.Shutdown(ending), b.limiter.Shutdown(ending))
 }
 
-// needed returns the burst with which a central bucket of this rate would admit requests at these times.
+// needed returns the smallest burst with which one central bucket would admit requests at these times.
 func needed(times []time.Time) (most float64) {
 	slices.SortFunc(times, time.Time.Compare)
 	level, before := 0.0, time.Time{}

@@ -1,6 +1,6 @@
-// Command routers serves one API with four routers, net/http, chi, gin and echo, behind the same middleware:
-// routers.go has the line that each router needs. The limits are in rules.yaml, and may be changed while the
-// command runs. Run routers in the folder examples, with a Redis:
+// Command routers serves one API by one of four routers, net/http, chi, gin and echo, with the same
+// middleware. The limits are in rules.yaml, which may be changed while the command runs. Run routers in the
+// folder examples, with a Redis:
 //
 //	go run ./routers -router chi                              # or http, gin, echo
 //	curl -i localhost:8080/users/ann/orders

@@ -12,16 +12,16 @@ import (
 // middleware is the result type of httplimit.Middleware and of rules.Rules.Handler.
 type middleware = func(http.Handler) http.Handler
 
-// routers maps names to routers that serve a user's orders behind limit. In each router, the request has the
-// route's pattern and path values, so httplimit.Pattern and httplimit.Path work without changes.
+// routers maps names to routers that serve a user's orders behind limit. Each router sets the pattern and the
+// path values of a request before limit runs, so httplimit.Pattern and httplimit.Path work.
 var routers = map[string]func(limit middleware) http.Handler{
 	"http": func(limit middleware) http.Handler {
 		mux := http.NewServeMux()
 		mux.Handle("GET /users/{user}/orders", limit(http.HandlerFunc(orders)))
 		return mux
 	},
-	// With, or Use within a Route or a Group, runs the limiter after chi has found the route. With Use at the
-	// top, the limiter runs before that, and httplimit.Pattern would find no pattern.
+	// With runs the limiter after chi has found the route, as does Use in a Route or a Group. With Use on the
+	// whole router, the limiter would run earlier, and httplimit.Pattern would return an error.
 	"chi": func(limit middleware) http.Handler {
 		r := chi.NewRouter()
 		r.With(limit).Get("/users/{user}/orders", orders)
@@ -40,7 +40,7 @@ var routers = map[string]func(limit middleware) http.Handler{
 	},
 }
 
-// forGin is the adapter that gin lacks. forGin stops the chain after a denial, which limit has answered.
+// forGin adapts limit to gin, which has no adapter of its own. forGin stops gin's handlers after a denial.
 func forGin(limit middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		c.Request.Pattern = c.FullPath()
@@ -56,7 +56,6 @@ func forGin(limit middleware) gin.HandlerFunc {
 	}
 }
 
-// orders represents a costly handler.
 func orders(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"user": r.PathValue("user"), "path": r.URL.Path})
 }

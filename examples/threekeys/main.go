@@ -1,5 +1,6 @@
-// Command threekeys is an HTTP API that limits a request by three keys at once, all or none: all requests
-// together, the customer, and the customer on the route. Without an API key, the customer is an address.
+// Command threekeys is an HTTP API that limits a request by three keys at once: all requests together, the
+// customer, and the customer on the route. A request takes its tokens of all three keys, or of none. Without
+// an API key, the address of the client replaces the customer.
 package main
 
 import (
@@ -22,12 +23,12 @@ import (
 
 var customers = map[string]string{"secret-of-ann": "ann", "secret-of-big": "big"} // customers by API key
 
-var times = map[string]int64{"0:big": 2} // limits' factors; FirstOf puts 0: before a customer
+var times = map[string]int64{"0:big": 2} // factors of limits by key; FirstOf puts "0:" before a customer
 
 // customer returns "" for a request without an API key. FirstOf then uses the address.
 func customer(r *http.Request) (string, error) { return customers[r.Header.Get("X-API-Key")], nil }
 
-// open returns the API, and its limiters by key name.
+// open returns the API, and its limiters by name.
 func open(store hybrid.Store) (http.Handler, map[string]*hybrid.Limiter) {
 	limiters, mux := map[string]*hybrid.Limiter{}, http.NewServeMux()
 	for name, n := range map[string]int64{"all": 45, "customer": 10, "orders": 8, "report": 3} { // per hour
@@ -61,8 +62,8 @@ func must[T any](value T, err error) T {
 }
 
 func main() {
-	url := flag.String("redis", "redis://localhost:6379", "the URL of Redis")
-	addr := flag.String("addr", "localhost:8080", "the address to serve")
+	url := flag.String("redis", "redis://localhost:6379", "URL of Redis")
+	addr := flag.String("addr", "localhost:8080", "address to serve")
 	flag.Parse()
 	options := must(redis.ParseURL(*url))
 	options.DialTimeout, options.ReadTimeout = 500*time.Millisecond, 500*time.Millisecond

@@ -1,10 +1,10 @@
-// Command worker does jobs that call a foreign API, which allows all workers together 20 calls in any second.
-// Run worker in the folder examples, any number of times in parallel, with a Redis. The API is a fake in the
-// same program:
+// Command worker does jobs that call a foreign API. The API allows all workers together 20 calls in any
+// second. Run worker in the folder examples, any number of times in parallel, with a Redis. The API is a fake
+// in the same program:
 //
 //	go run ./worker
 //
-// After an interrupt, worker takes no more jobs, finishes the begun jobs, and puts back the waiting jobs.
+// After an interrupt, worker finishes the calls in progress, and puts the other jobs back into the queue.
 package main
 
 import (
@@ -53,9 +53,9 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// config obeys the API's own count of at most 20 calls in any second. The burst is 1, because a burst is
-// allowed in addition to the rate. The rate leaves a margin, because calls arrive less evenly than they
-// leave. While the store is away, no worker calls the API.
+// config keeps to 20 calls in any second. The burst is 1, because a limiter admits its burst in addition to
+// the rate. The rate is below 20, because calls arrive at the API less evenly than workers send them. While
+// Redis does not answer, no worker calls the API.
 var config = hybrid.Config{
 	Name:   "calls",
 	Limits: []hybrid.Limit{hybrid.PerSecond(18).WithBurst(1)},
@@ -69,8 +69,8 @@ type worker struct {
 	calls  *hybrid.Limiter
 }
 
-// run executes jobs until ctx ends, at most parallel at a time. run returns when all begun jobs are done and
-// the leased tokens are given back, so that other workers can use the tokens at once.
+// run executes jobs until ctx ends, at most parallel at a time. run then finishes the calls in progress, and
+// gives back the leased tokens, so other workers can use the tokens at once.
 func (w *worker) run(ctx context.Context, parallel int) error {
 	var all sync.WaitGroup
 	for range parallel {
@@ -80,7 +80,7 @@ func (w *worker) run(ctx context.Context, parallel int) error {
 				case <-ctx.Done():
 				case job := <-w.queue:
 					if err := w.do(ctx, job); err != nil {
-						log.Printf("job %d is put back: %v", job, err)
+						log.Printf("job %d put back: %v", job, err)
 						w.queue <- job
 					}
 				}
@@ -93,10 +93,10 @@ func (w *worker) run(ctx context.Context, parallel int) error {
 	return w.calls.Shutdown(ending)
 }
 
-// patience is how long a job waits for its turn. Wait fails at once if the turn would come later.
+// patience is the longest wait of a job for its token. Wait fails at once if the token would come later.
 const patience = 5 * time.Second
 
-// do waits for the job's turn and calls the API. The end of ctx ends the wait, but not the call.
+// do waits for a token and calls the API. The end of ctx ends the wait, but not the call.
 func (w *worker) do(ctx context.Context, job int) error {
 	waiting, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -111,6 +111,6 @@ func (w *worker) do(ctx context.Context, job int) error {
 	if answer.StatusCode >= 300 {
 		return errors.New(answer.Status)
 	}
-	log.Printf("job %d is done", job)
+	log.Printf("job %d done", job)
 	return nil
 }

@@ -1,5 +1,5 @@
-// Command xtime is a polite crawler that was written for golang.org/x/time/rate. xtime now shares its limit
-// with all processes that crawl the same site: together at most 20 files a second, with a burst of 5.
+// Command xtime is a crawler that was moved from golang.org/x/time/rate to package xtime. All processes that
+// crawl the same site share its limit of 20 files a second, with a burst of 5.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 
 func main() {
 	address := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "Redis")
-	url := flag.String("url", "", "site to crawl; empty means one in this process")
+	url := flag.String("url", "", "site to crawl; empty means a site in this process")
 	n := flag.Int64("n", 100, "number of pages")
 	flag.Parse()
 	options, err := redis.ParseURL(*address)
@@ -49,7 +49,7 @@ func check(err error) {
 	}
 }
 
-// crawl fetches n pages, and their pictures while the limit has room. Only the limiter's type is new.
+// crawl fetches n pages, and a picture after each page if Allow admits it. Only the type of limiter is new.
 func crawl(ctx context.Context, limiter *xtime.Limiter, url string, n int64) (int64, int64, error) {
 	var begun, page, picture atomic.Int64
 	var group errgroup.Group

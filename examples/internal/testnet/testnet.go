@@ -1,4 +1,4 @@
-// Package testnet has a Redis for tests of the examples, with clients that survive a pause of the machine.
+// Package testnet starts Redis servers for tests of the examples.
 package testnet
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Patience is the query of a Redis URL whose client survives a pause of the machine.
+// Patience is the query of a Redis URL with timeouts that exceed a pause of the machine.
 const Patience = "?dial_timeout=1m&read_timeout=1m&write_timeout=1m&pool_timeout=1m"
 
 // Redis starts a server that ends with the test, and returns its URL.
@@ -35,8 +35,8 @@ func Store(t testing.TB, url, prefix string) lease.Store {
 	return s
 }
 
-// OnRedis runs body until body returns no error, each time with new buckets: a slow machine may miss a
-// deadline of the limiter. open returns the store for one more process.
+// OnRedis runs body, each time with new buckets, until body returns nil, because a slow machine may miss a
+// deadline of the limiter. Each call of open returns the store of one more process.
 func OnRedis(t testing.TB, body func(open func() lease.Store) error) {
 	url, attempts := Redis(t), 0
 	testkit.EventuallyNil(t, func() error {
