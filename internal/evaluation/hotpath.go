@@ -20,8 +20,8 @@ var counter atomic.Int64
 //go:noinline
 func addOne() bool { return counter.Add(1) != 0 }
 
-// hotPath measures decisions of one goroutine that make no call to Redis, each in a loop of direct calls, and
-// a decision of each limiter that does call Redis.
+// hotPath measures decisions of one goroutine, without calls to Redis by yuzhi and local limiters, and with a
+// call to Redis by the other limiters.
 func hotPath(e *evaluation) {
 	fmt.Printf("## The hot path\n\nNanoseconds per decision of one goroutine, medians of the rounds.\n\n")
 	s := e.site()
@@ -86,7 +86,7 @@ func hotPath(e *evaluation) {
 	took := make([][]float64, len(contenders))
 	for range 2 * e.rounds {
 		for i, c := range contenders {
-			spend(c.loop, e.span/20) // a lease that has expired since the last round is renewed
+			spend(c.loop, e.span/20) // renews a lease that has expired since the last round
 			took[i] = append(took[i], spend(c.loop, e.span/20))
 		}
 	}

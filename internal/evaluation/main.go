@@ -1,11 +1,11 @@
-// Command evaluation prints the tables of the evaluation in Markdown: yuzhi compared with the limiters that
-// Go programs use, on a Redis server of its own.
+// Command evaluation compares yuzhi with other limiters for Go on a Redis server that evaluation starts, and
+// prints Markdown tables.
 //
 //	go run -C internal/evaluation .
 //	go run -C internal/evaluation . -quick
 //
 // All tables take about ten minutes, or one minute with -quick. -only selects tables. The command is a module
-// of its own, so that no other module depends on the compared limiters.
+// of its own, because other modules must not depend on the compared limiters.
 package main
 
 import (
@@ -40,7 +40,7 @@ type evaluation struct {
 	failed   atomic.Bool
 }
 
-// tables lists the tables in the order of printing. Each table prints its heading.
+// tables lists the tables in the order of printing. Each function prints its heading.
 var tables = []struct {
 	name string
 	make func(*evaluation)
@@ -64,7 +64,7 @@ func main() {
 		names = append(names, t.name)
 	}
 	only := flag.String("only", strings.Join(names, ","), "tables to print")
-	flag.BoolVar(&e.quick, "quick", false, "every table with very short runs")
+	flag.BoolVar(&e.quick, "quick", false, "very short runs")
 	flag.DurationVar(&e.span, "span", 2*time.Second, "length of one measurement")
 	flag.Float64Var(&e.pace, "pace", 5000, "requests per second of the open loops")
 	flag.Parse()
@@ -73,7 +73,7 @@ func main() {
 	}
 	chosen := strings.Split(*only, ",")
 	for _, name := range chosen {
-		testkit.Must(e, slices.Contains(names, name), "-only: no table is %q; the tables are %v", name, names)
+		testkit.Must(e, slices.Contains(names, name), "-only: unknown table %q, must be of %v", name, names)
 	}
 	e.setup()
 	for _, t := range tables {
@@ -89,7 +89,7 @@ func main() {
 	}
 }
 
-// short returns full, or brief in a run with -quick.
+// short returns brief in a run with -quick, otherwise full.
 func short[T any](e *evaluation, full, brief T) T {
 	if e.quick {
 		return brief
@@ -124,7 +124,6 @@ func (e *evaluation) setup() {
 	e.table([]string{"what", "which"}, rows)
 }
 
-// table prints a Markdown table.
 func (e *evaluation) table(head []string, rows [][]string) {
 	fmt.Printf("| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat(" --- |", len(head)))
 	for _, row := range rows {
@@ -133,8 +132,8 @@ func (e *evaluation) table(head []string, rows [][]string) {
 	fmt.Printf("\n")
 }
 
-// compare prints a row of figures for each peer: medians of the rounds, in which the peers alternate. The
-// last row has the medians of the ratios within a round.
+// compare prints a row of figures for each peer. A figure is the median over the rounds, each of which
+// measures all peers. The last row has the medians of the ratios of the first two peers.
 func (e *evaluation) compare(head []string, peers []peer, measure func(p peer) []float64) {
 	figures := make([][][]float64, len(peers)) // figures by peer, round and column
 	for range e.rounds {
@@ -169,7 +168,7 @@ func median(all []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// number formats x with three digits, or with all digits before the decimal point if x has more.
+// number formats x with three digits, or with all digits before the decimal point if there are more.
 func number(x float64) string {
 	switch {
 	case math.IsNaN(x) || math.IsInf(x, 0):

@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// memory sends one request for each of many keys, and measures the memory that process and server need.
+// memory sends one request for each of many keys, and measures the memory of this process and of the server.
 func memory(e *evaluation) {
 	names := users(short(e, 100_000, 5_000))
 	fmt.Printf(`## Memory
@@ -40,7 +40,7 @@ func (e *evaluation) weigh(p peer, names []string) (stored, heap float64) {
 	s := e.site()
 	defer s.close()
 	before := s.info("memory", used)
-	ask := p.open(s, limit{1, 10, time.Hour}, redis.Options{PoolSize: 8}) // no key expires in a run
+	ask := p.open(s, limit{1, 10, time.Hour}, redis.Options{PoolSize: 8}) // no key expires during a run
 	all := func(names []string) {
 		var wg sync.WaitGroup
 		for i := range 8 {
@@ -53,12 +53,12 @@ func (e *evaluation) weigh(p peer, names []string) (stored, heap float64) {
 		}
 		wg.Wait()
 	}
-	all(slices.Repeat([]string{"another"}, 8)) // these requests open the connections
+	all(slices.Repeat([]string{"another"}, 8)) // open the connections
 	live := heapLive()
 	all(names)
 	heap = float64(heapLive() - live)
 	runtime.KeepAlive(ask)
-	s.leave() // close the connections, which have buffers
+	s.leave() // close the connections, because the server counts their buffers as used memory
 	testkit.Eventually(e, "no connection but one", func() bool {
 		return s.info("clients", `connected_clients:(\d+)`) == 1
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// outage stops the Redis process for a while, under a load of twice the limit.
+// outage suspends the Redis process for a while, under a load of twice the limit.
 func outage(e *evaluation) {
 	const rate = 1000
 	part := short(e, 3*time.Second, 300*time.Millisecond)

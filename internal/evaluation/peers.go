@@ -26,18 +26,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// asker decides one request for a key.
+// asker asks a limiter about one request for key.
 type asker func(key string) (admitted bool, err error)
 
 // peer is one limiter in the evaluation. Each call of open makes an instance with a Redis client of its own.
 type peer struct {
 	name  string
-	kind  lease.Kind // bound that the peer promises: burst + rate*w in any window, or burst in any window of one length
-	local bool       // the peer has one limit for each process
+	kind  lease.Kind // KindSliding for a peer that counts requests per window, otherwise a token bucket
+	local bool       // each process has the whole limit
 	open  func(s *site, l limit, o redis.Options) asker
 }
 
-// limit is the token bucket of a measurement.
+// limit is a token bucket.
 type limit struct {
 	tokens, burst int64
 	per           time.Duration
@@ -45,15 +45,15 @@ type limit struct {
 
 func perSecond(tokens, burst int64) limit { return limit{tokens, burst, time.Second} }
 
-// window returns the time in which the bucket fills. A peer that counts requests per window admits burst
-// requests per window of this length.
+// window returns the time in which the bucket fills. It is the window of a peer that counts requests per
+// window, with burst as the limit.
 func (l limit) window() time.Duration {
 	return time.Duration(float64(l.per) * float64(l.burst) / float64(l.tokens))
 }
 
 func (l limit) lease() lease.Limit { return lease.Limit{Tokens: l.tokens, Per: l.per, Burst: l.burst} }
 
-// These constants are names of table rows.
+// The names of peers to which tables refer.
 const (
 	own       = "yuzhi"
 	ownSafe   = "yuzhi, FallbackDeny and StrictExpiry"
@@ -62,7 +62,7 @@ const (
 	reference = "redis_rate"
 )
 
-// fleetwide lists the limiters that share a limit between processes.
+// fleetwide lists the peers whose processes share a limit. The first two are yuzhi and the reference.
 var fleetwide = []peer{
 	{name: own, open: yuzhi(hybrid.Policy{})},
 	{name: reference, open: redisRate},
@@ -72,7 +72,7 @@ var fleetwide = []peer{
 	{name: "token bucket in Lua", open: luaBucket},
 }
 
-// local lists the limiters that limit a single process.
+// local lists the peers that limit a single process.
 var local = []peer{
 	{name: "x/time/rate, one for each key", local: true, open: timeRate},
 	{name: "sethvargo/go-limiter in memory", local: true, kind: lease.KindSliding, open: goLimiter},
@@ -85,7 +85,7 @@ func yuzhi(policy hybrid.Policy) func(*site, limit, redis.Options) asker {
 	}
 }
 
-// yuzhi returns a limiter with default settings, which s.leave closes.
+// yuzhi returns a limiter with default settings except policy. s.leave closes the limiter.
 func (s *site) yuzhi(l limit, policy hybrid.Policy, o redis.Options) *hybrid.Limiter {
 	store, err := redisbucket.New(s.client(o), redisbucket.Config{})
 	testkit.NoErr(s, err)
@@ -129,8 +129,8 @@ func ulule(s *site, l limit, o redis.Options) asker {
 	}
 }
 
-// httprateRedis limits by httprate's OnLimit, without headers. The counter is part of this program, modelled
-// on go-chi/httprate-redis, and has that package's defaults.
+// httprateRedis limits by httprate's OnLimit, without headers. The counter and its defaults are modelled on
+// go-chi/httprate-redis.
 func httprateRedis(s *site, l limit, o redis.Options) asker {
 	const timeout = 250 * time.Millisecond
 	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = timeout, timeout, 2*timeout
@@ -143,8 +143,8 @@ func httprateRedis(s *site, l limit, o redis.Options) asker {
 	}
 }
 
-// windowCounter is an httprate.LimitCounter: a Redis counter for each window, which expires after three
-// windows. After an error, a local counter replaces Redis until Redis answers a PING (every 200 ms).
+// windowCounter is an httprate.LimitCounter that has a Redis counter for each window. After an error, a local
+// counter replaces Redis until Redis answers a PING, which windowCounter sends every 200 ms.
 type windowCounter struct {
 	client  *redis.Client
 	length  time.Duration
@@ -213,7 +213,7 @@ func count(value any) int {
 	return n
 }
 
-// bucketScript is the shortest possible token bucket: it shows the least cost of a call per request.
+// bucketScript is a minimal token bucket, which shows the least cost of one call per request.
 var bucketScript = redis.NewScript(`
 local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')

@@ -32,7 +32,7 @@ func (e *evaluation) site() *site {
 	return s
 }
 
-// client returns a Redis client whose commands are counted, and which s.leave closes.
+// client returns a Redis client whose commands s.sent counts. s.leave closes the client.
 func (s *site) client(o redis.Options) *redis.Client {
 	o.Addr = s.server.Addr
 	c := redis.NewClient(&o)
@@ -76,7 +76,7 @@ func (c *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// info returns the sum of the numbers that a pattern captures in the server's INFO.
+// info returns the sum of the numbers that pattern captures in a section of the server's INFO.
 func (s *site) info(section, pattern string) (sum float64) {
 	text, err := s.watch.Info(context.Background(), section).Result()
 	testkit.NoErr(s, err)
@@ -88,7 +88,7 @@ func (s *site) info(section, pattern string) (sum float64) {
 	return sum
 }
 
-// scripts returns the number of scripts that the server has run for clients.
+// scripts returns the number of script calls that the server has executed.
 func (s *site) scripts() float64 { return s.info("commandstats", `cmdstat_eval(?:sha)?:calls=(\d+)`) }
 
 // decision is one request, with times since the start of the loop.
@@ -97,15 +97,15 @@ type decision struct {
 	admitted, failed bool
 }
 
-// outcome has the results of one loop.
+// outcome has the results of one loop of requests.
 type outcome struct {
 	asked, admitted, failed int
 	seconds                 float64
 	clientCPU, serverCPU    float64 // seconds used by the evaluation's whole process, and by the server
 	commands, trips         float64
 	latencies               []time.Duration // in ascending order
-	begun                   time.Time       // only in an open loop, like the fields below
-	all                     []decision
+	begun                   time.Time       // only in an open loop
+	all                     []decision      // only in an open loop
 }
 
 // per returns x divided by the number of decisions.
@@ -130,7 +130,7 @@ func (o *outcome) count(admitted bool, err error) {
 	}
 }
 
-// measure runs a loop, which writes its counts into the outcome.
+// measure runs loop, which counts its decisions in o. measure adds the other figures.
 func (s *site) measure(loop func(o *outcome)) *outcome {
 	const cpu = `used_cpu_(?:sys|user):([\d.]+)`
 	o := new(outcome)
@@ -144,8 +144,8 @@ func (s *site) measure(loop func(o *outcome)) *outcome {
 	return o
 }
 
-// closed makes goroutines send requests for d. Each goroutine sends a request as soon as its last request is
-// decided. pick returns the source of keys for a goroutine.
+// closed runs a closed loop for d: each of a number of goroutines sends a request as soon as its last request
+// is decided. If timed, closed records latencies.
 func (s *site) closed(d time.Duration, timed bool, ask asker, pick keys) *outcome {
 	return s.measure(func(o *outcome) {
 		parts := make([]outcome, goroutines)
@@ -154,7 +154,7 @@ func (s *site) closed(d time.Duration, timed bool, ask asker, pick keys) *outcom
 		defer time.AfterFunc(d, func() { over.Store(true) }).Stop()
 		for i := range parts {
 			wg.Go(func() {
-				var part outcome // local, because elements of parts share cache lines
+				var part outcome // local, because neighbours in parts would share a cache line
 				defer func() { parts[i] = part }()
 				key := pick(uint64(i))
 				for !over.Load() {
@@ -177,8 +177,8 @@ func (s *site) closed(d time.Duration, timed bool, ask asker, pick keys) *outcom
 	})
 }
 
-// open sends perSecond requests per second for d, each on a goroutine of its own, without waiting for earlier
-// decisions. The latency of a request counts from its sending.
+// open runs an open loop for d: open sends perSecond requests per second, each on a goroutine of its own,
+// without waiting for earlier decisions. The latency of a request counts from its sending.
 func (s *site) open(perSecond float64, d time.Duration, ask asker, pick keys) *outcome {
 	const tick = 200 * time.Microsecond
 	return s.measure(func(o *outcome) {
@@ -210,7 +210,7 @@ func (s *site) open(perSecond float64, d time.Duration, ask asker, pick keys) *o
 	})
 }
 
-// keys returns a source of keys for each goroutine, by the goroutine's number.
+// keys returns the source of keys for the goroutine with number seed.
 type keys func(seed uint64) (next func() string)
 
 func one(uint64) func() string { return func() string { return "k" } }
@@ -229,7 +229,6 @@ func zipf(names []string) keys {
 	}
 }
 
-// users returns n names.
 func users(n int) []string {
 	names := make([]string, n)
 	for i := range names {

@@ -13,14 +13,13 @@ const goroutines = 64
 
 var connected = redis.Options{PoolSize: goroutines}
 
-// throughput measures requests for one key by many goroutines of a process, under a limit that they never
-// reach.
+// throughput measures requests for one key by many goroutines of a process, below the limit.
 func throughput(e *evaluation) {
 	fmt.Printf(`## Throughput of one hot key
 
 %d goroutines of one process in a closed loop on one key, far below its limit. An error of throttled is a
-decision that lost ten compare-and-swaps. CPU time is in microseconds per decision: the client's is that
-of the whole process.
+decision that lost ten compare-and-swaps. CPU time is in microseconds per decision; that of the client is
+the time of the whole process.
 
 `, goroutines)
 	head := []string{"decisions/s", "admitted", "errors per 1,000", "commands per 1,000",
@@ -87,7 +86,7 @@ microseconds per decision, latency in milliseconds.
 			s := e.site()
 			defer s.close()
 			ask := p.open(s, perSecond(load.most, load.most), connected)
-			s.closed(e.span, false, ask, load.pick) // warm-up, after which most users are known
+			s.closed(e.span, false, ask, load.pick) // warm-up: makes most users known
 			closed := s.closed(e.span, true, ask, load.pick)
 			figures := []float64{float64(closed.asked) / closed.seconds, closed.per(float64(closed.admitted))}
 			for _, o := range []*outcome{closed, s.open(e.pace, e.span, ask, load.pick)} {
@@ -99,7 +98,7 @@ microseconds per decision, latency in milliseconds.
 	}
 }
 
-// fleet counts the calls of limiters that share a key, after the burst is spent.
+// fleet counts the calls of limiters that share a key, after these limiters have spent the burst.
 func fleet(e *evaluation) {
 	fmt.Printf(`## A fleet
 
@@ -140,7 +139,7 @@ func (e *evaluation) ofFleet(p peer, limiters int, most limit, load float64) []s
 		return ask(key)
 	}
 	perSecond := load * float64(most.tokens)
-	s.open(perSecond, short(e, 3*time.Second, e.span), inTurn, one) // this load spends the burst
+	s.open(perSecond, short(e, 3*time.Second, e.span), inTurn, one) // spends the burst
 	before := s.scripts()
 	o := s.open(perSecond, short(e, 4*time.Second, e.span), inTurn, one)
 	served := float64(o.admitted) / o.seconds / (float64(most.tokens) * min(load, 1))

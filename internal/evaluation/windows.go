@@ -17,15 +17,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// volley is a number of requests that are evenly spread over a duration.
+// volley is a number of requests, evenly spread over a duration that begins at a time.
 type volley struct {
 	at, over time.Duration
 	requests int
 }
 
-// inStep returns bursts at the ends of one-second windows, both for windows that begin with a second of the
-// clock and for windows that begin with their first request. The third burst is for limiters that count a
-// fraction of the last window.
+// inStep returns bursts of requests around the ends of one-second windows, both for windows that begin with a
+// second of the clock and for windows that begin with their first request. The third burst is for limiters
+// that count a fraction of the previous window.
 func inStep(cycles int) (all []volley) {
 	const ms = time.Millisecond
 	for i := range cycles {
@@ -36,7 +36,7 @@ func inStep(cycles int) (all []volley) {
 	return all
 }
 
-// windows audits every admission of eight limiters over all windows.
+// windows compares the admissions of eight instances of a limiter with its bound in all windows.
 func windows(e *evaluation) {
 	const instances = 8
 	most := perSecond(1000, 1000)
@@ -68,7 +68,7 @@ the same requests, each in the middle of its decision.
 			for i := range asks {
 				asks[i] = p.open(s, most, redis.Options{})
 			}
-			for range 20 { // these requests open the connections
+			for range 20 { // open the connections
 				for _, ask := range asks {
 					connecting.Go(func() { _, _ = ask("another") })
 				}
@@ -106,8 +106,8 @@ the same requests, each in the middle of its decision.
 		"beyond burst + rate*w"}, rows)
 }
 
-// fire sends the requests of the volleys, whose times count from begin, to the limiters in turn. fire returns
-// the middle of each decision and the span of each admission.
+// fire sends the requests of the volleys to the limiters in turn. The times of volleys count from begin.
+// asked has the middle of each decision, and admitted the span of each admission.
 func fire(asks []asker, begin time.Time, volleys []volley) (
 	asked []int64, admitted []audit.Span, failed int,
 ) {
