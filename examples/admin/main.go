@@ -59,7 +59,6 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", a.limiter.Shutdown(ending))
 }
 
-// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -172,7 +171,7 @@ type row struct {
 	Use   []int64 // tokens: capacity, used, left; empty for Blocked and Unlimited
 }
 
-// show writes the template name about the key of r. failed is the error of a change, or nil.
+// show executes the template called name for the key of r. failed is the error of a change, or nil.
 func (a *admin) show(w http.ResponseWriter, r *http.Request, name string, failed error) {
 	u := use{Key: r.FormValue("key"), Err: failed}
 	status := http.StatusOK

@@ -50,7 +50,6 @@ func main() {
 	log.Print("shutdown: ", serve(ctx, listener, buckets, hybrid.PerSecond(5), hybrid.PerSecond(10)))
 }
 
-// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

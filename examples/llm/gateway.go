@@ -47,7 +47,7 @@ type completion struct {
 	MaxTokens int64 `json:"max_tokens"`
 }
 
-// promptTokens estimates the number of tokens in the prompt. The model counts the tokens exactly, but later.
+// promptTokens estimates the number of tokens in the prompt. The model reports the exact number afterwards.
 func (c *completion) promptTokens() (n int64) {
 	for _, m := range c.Messages {
 		n += int64(len(m.Content))/4 + 4

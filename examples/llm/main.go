@@ -46,7 +46,6 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", g.shutdown(ending))
 }
 
-// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

@@ -34,8 +34,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// tools has the limit of each tool, for all tenants together, and the tokens that a call takes of the agent's
-// and of the tenant's limit.
+// tools has the limit of each tool for all tenants together. cost is the number of tokens that a call takes
+// of the agent and of the tenant.
 var tools = map[string]struct {
 	limit hybrid.Limit
 	cost  int64
@@ -62,7 +62,7 @@ func limitsFor(_ context.Context, key string) ([]hybrid.Limit, error) {
 	return []hybrid.Limit{hybrid.PerMinute(30)}, nil // limit of a tenant
 }
 
-// verify returns the agent of a bearer token. An error leads to status 401.
+// verify returns the agent of a bearer token. RequireBearerToken answers an error with status 401.
 func verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 	a, known := agents[token]
 	if !known {
@@ -71,8 +71,8 @@ func verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, 
 	return &auth.TokenInfo{UserID: a.tenant + "/" + a.name, Extra: map[string]any{"tenant": a.tenant}}, nil
 }
 
-// limited limits tools/call. limited passes unknown tools to the server, which refuses them, because a client
-// must not create keys from invented names.
+// limited limits the calls of known tools. A client must not create keys from invented names; the server
+// refuses unknown tools.
 func limited(limiter *hybrid.Limiter) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
@@ -145,7 +145,6 @@ func main() {
 	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", limiter.Shutdown(ending))
 }
 
-// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

@@ -15,8 +15,7 @@
 //     FallbackLocalShare, the default, b would admit its share of the rate, which a may admit too.
 //   - Above the limit, Allow waits for a call when the process has no tokens. TryAllow never waits.
 //
-// The simulator plans the settings for scenario.yaml. The run command shows how long requests wait with the
-// smaller burst:
+// The simulator plans the settings for scenario.yaml, and shows how long requests wait with a burst of 320:
 //
 //	go run -C .. ./sim/cmd/leasesim plan -f examples/regions/scenario.yaml
 //	go run -C .. ./sim/cmd/leasesim run -f examples/regions/scenario.yaml --set 'limits=[1000/s burst 320]'
@@ -42,9 +41,9 @@ import (
 )
 
 const (
-	rate, burst = 1000, 2000 // of both regions together
+	rate, burst = 1000, 2000 // rate per second and burst of both regions together
 	length      = 4 * time.Second
-	clients     = 100 // clients of each region
+	clients     = 100 // number of clients in each region
 )
 
 // far is a store with an additional round trip.
@@ -165,7 +164,6 @@ func main() {
 	}
 }
 
-// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

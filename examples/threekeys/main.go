@@ -25,7 +25,7 @@ var customers = map[string]string{"secret-of-ann": "ann", "secret-of-big": "big"
 
 var times = map[string]int64{"0:big": 2} // factors of limits by key; FirstOf puts "0:" before a customer
 
-// customer returns "" for a request without an API key. FirstOf then uses the address.
+// customer returns "" for a request without an API key. FirstOf replaces "" by the address.
 func customer(r *http.Request) (string, error) { return customers[r.Header.Get("X-API-Key")], nil }
 
 // open returns the API, and its limiters by name.
@@ -53,7 +53,6 @@ func open(store hybrid.Store) (http.Handler, map[string]*hybrid.Limiter) {
 	}), limiters
 }
 
-// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)

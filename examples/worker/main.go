@@ -45,7 +45,6 @@ func main() {
 	log.Printf("%d jobs are left", len(w.queue))
 }
 
-// must returns value, or ends the program if err is not nil.
 func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -53,9 +52,9 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// config keeps to 20 calls in any second. The burst is 1, because a limiter admits its burst in addition to
-// the rate. The rate is below 20, because calls arrive at the API less evenly than workers send them. While
-// Redis does not answer, no worker calls the API.
+// config limits all workers to 20 calls in any second. The burst is 1, because a limiter admits its burst in
+// addition to the rate. The rate is below 20, because calls arrive at the API less evenly than workers send
+// them. While Redis does not answer, no worker calls the API.
 var config = hybrid.Config{
 	Name:   "calls",
 	Limits: []hybrid.Limit{hybrid.PerSecond(18).WithBurst(1)},

@@ -77,8 +77,8 @@ func (a *ClientAddress) client(r *http.Request) (admission.Address, error) {
 	return client, nil
 }
 
-// walk reads the lines of X-Forwarded-For from the right, up to the first address that is not trusted. An
-// invalid element ends the walk at the proxy that appended it.
+// walk reads the lines of X-Forwarded-For from the right, up to the first address that is not trusted. If an
+// element is not an address, walk returns the proxy that appended the element.
 func (a *ClientAddress) walk(peer admission.Address, lines []string) admission.Address {
 	for _, line := range slices.Backward(lines) {
 		for line = trimEnd(line); line != ""; {

@@ -16,8 +16,8 @@
 //
 // A request that came through a proxy has the proxy's address. The client's address is in X-Forwarded-For,
 // after any text that the client itself wrote into this field. ClientIP therefore needs the addresses of your
-// proxies: ClientIP reads X-Forwarded-For from the right, where each proxy appends the sender's address, and
-// stops at the first address that is not a proxy's. If a connection does not come from a proxy, ClientIP
+// proxies. ClientIP reads X-Forwarded-For from the right, because each proxy appends the sender's address,
+// and returns the first address that is not a proxy's. If a connection does not come from a proxy, ClientIP
 // returns the address of the connection.
 //
 // Give ClientIP all addresses of your proxies and no others, because a sender in a trusted prefix can claim
@@ -43,9 +43,9 @@
 // Neither field names the limit Unlimited. The answer to a request that only Policy.Shadow or Policy.Fallback
 // admits has neither field. The answers of a Limiter with Policy.Headroom have no RateLimit-Policy.
 //
-// A Middleware inside another Middleware adds its limits to both fields; different Config.Names distinguish
-// the limits. A httputil.ReverseProxy adds the fields of its upstream, unless RemoveFields is its
-// ModifyResponse.
+// A Middleware inside another Middleware adds its limits to RateLimit-Policy and RateLimit, so the Limiters
+// need different Config.Names. A httputil.ReverseProxy adds the fields of its upstream, unless RemoveFields
+// is its ModifyResponse.
 //
 // A denial has the status 429, a problem of type quota-exceeded and Retry-After in whole seconds. A client
 // that waits for Retry-After and is alone with the key is admitted. A denial by Blocked has no Retry-After.

@@ -41,7 +41,8 @@ type Selection struct {
 	Rules []Rule
 	// Cost is the number of tokens, 0 or more, that the request takes of each rule.
 	Cost int64
-	// Done, if set, runs once between the decision and the handler. The Limiters must be open until then.
+	// Done, if set, runs once between the decision and the handler. The Limiters must be open until Done
+	// runs.
 	Done func()
 }
 
@@ -80,7 +81,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // errAnswered means that a denial has been written as the answer.
-var errAnswered = errors.New("httplimit: answered")
+var errAnswered = errors.New("httplimit: request denied and answered")
 
 // decide returns nil for an admitted request, and errAnswered for a denied one.
 func (h *handler) decide(w http.ResponseWriter, r *http.Request) error {
@@ -157,10 +158,10 @@ func (rule *Rule) keyOf(r *http.Request) (string, error) {
 	return admission.KeyOf(ErrNoKey, rule.Key, r)
 }
 
-// policiesOf returns the policies of a rule whose key has these limits. If limits is empty and r is about the
-// key, policiesOf uses the limit in r, except for a request of cost 0, which is admitted before any reply.
-// The header is empty for a class above 0 and for a limiter with Headroom, because neither can use a whole
-// burst.
+// policiesOf returns the policies of a rule for a key with these limits. If limits is empty, because no reply
+// has come yet, policiesOf uses the limit of r, unless r is about another key or admits a cost of 0 without a
+// reply. The header is empty for a class above 0 and for a limiter with Headroom, because neither can use a
+// whole burst.
 func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:
@@ -226,7 +227,7 @@ func (o *outage) RetryAfter() time.Duration { return o.retryAfter }
 // Denial describes the denial of a request above a limit.
 type Denial struct {
 	Result hybrid.Result // decision by the limit with the longest wait
-	// Policies has the name of that limit as in RateLimit-Policy; empty if unknown. Policies is read-only.
+	// Policies has the limit's name in RateLimit-Policy; empty if unknown. Policies is read-only.
 	Policies []string
 	// RetryAfter is the time in the field Retry-After, in whole seconds; 0 if the limit is Blocked.
 	RetryAfter time.Duration
@@ -335,7 +336,7 @@ func problem(status int, typ, title string, violated []string) []byte {
 		Violated []string `json:"violated-policies,omitempty"`
 	}{typ, title, status, violated})
 	if err != nil {
-		panic(err) // never happens with strings and a number
+		panic(err) // never happens: strings and numbers have a JSON form
 	}
 	return append(body, '\n')
 }

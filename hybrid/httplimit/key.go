@@ -22,7 +22,7 @@ func OneKey(*http.Request) (string, error) { return "all", nil }
 
 // Header returns a KeyFunc for the value of a request's header field. A client can write any value, so use
 // Header only for fields that a gateway has checked. A missing or empty field is an error that wraps
-// ErrNoKey. A repeated field is an error that does not, so FirstOf tries no other KeyFunc.
+// ErrNoKey. A repeated field is an error that does not wrap ErrNoKey, so FirstOf tries no other KeyFunc.
 //
 // An IP address in the field, such as in CF-Connecting-IP or X-Real-IP, has the key of ClientIP.
 func Header(name string) KeyFunc {
@@ -70,7 +70,8 @@ func Path(wildcard string) KeyFunc {
 // ErrNoKey. Otherwise a client could invent a new key for each request. FirstOf panics without keys.
 func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
-// Combine returns a KeyFunc that makes one key of several, such as "this user on this route". Different parts
-// make different keys. The format of the key is private. The KeyFunc returns an error if a part is empty or
-// has an error. Also is the option for several keys, each with its own limit. Combine panics without keys.
+// Combine returns a KeyFunc that makes one key of several, such as "this user on this route". Requests have
+// the same combined key only if all of keys return the same. Do not read the format of the combined key. The
+// KeyFunc returns an error if one of keys returns an error or an empty key. To limit a request by several
+// keys, each with its own limit, use Also. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }

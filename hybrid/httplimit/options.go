@@ -24,7 +24,7 @@ type settings struct {
 	fields  FieldSet
 	pauseOn []int
 
-	made policyCache // shared by all handlers, because some routers make a handler for each request
+	made policyCache // here, not in handler, because some routers make a handler for each request
 }
 
 // Also adds a limit, to at most 16 in total. A request takes its tokens from all limits or from none; see
@@ -65,7 +65,7 @@ func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 // ErrNoKey, or hybrid.ErrExceedsBurst, ErrInvalidN or ErrInvalidKey, or another error of package hybrid if a
 // limiter failed. To serve the request without a limit, answer writes nothing and returns true. To refuse the
 // request, answer writes the response, or calls WriteError, and returns false. answer cannot serve a request
-// whose error wraps one of the three errors of hybrid, or whose context has ended.
+// whose error wraps ErrExceedsBurst, ErrInvalidN or ErrInvalidKey, or whose context has ended.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }

@@ -107,7 +107,7 @@ func (e *pausedError) Error() string {
 
 func (e *pausedError) Unwrap() error { return hybrid.ErrWouldExceedDeadline }
 
-// RetryAfter is for hybrid.RetryAfter.
+// RetryAfter lets hybrid.RetryAfter return the time left.
 func (e *pausedError) RetryAfter() time.Duration { return e.left }
 
 // pauseOf returns the pause that an answer asks for; 0 if none. A pause until a date counts from the answer's

@@ -17,7 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// policy is the text of one limit in the fields of an answer.
+// policy has the texts about one limit in answers.
 type policy struct {
 	limit  hybrid.Limit
 	names  []string // the name, for Denial.Policies
@@ -49,7 +49,7 @@ type policyCache struct {
 
 	mu      sync.Mutex
 	others  map[policyKey]*policies // policies made since ready was last replaced
-	lookups int                     // lookups that ready did not answer, since it was last replaced
+	lookups int                     // failed lookups in ready since ready was last replaced
 }
 
 // policiesFor returns the policies of the rule called name for a key with these limits.
@@ -64,9 +64,9 @@ func (c *policyCache) policiesFor(name string, limits []hybrid.Limit, status int
 	return c.findOrMake(key, limits, status)
 }
 
-// findOrMake is policiesFor for a key that ready lacks. After more lookups than ready has entries, findOrMake
-// merges ready into others and makes others the new ready, so each lookup pays for one copied entry. If the
-// merge would exceed policiesMax, findOrMake drops the old ready instead.
+// findOrMake is policiesFor for a key that ready lacks. After more failed lookups than ready has entries,
+// findOrMake replaces ready by the entries of ready and others: on average a lookup copies one entry. If
+// there would be more than policiesMax entries, findOrMake drops those of ready.
 func (c *policyCache) findOrMake(key policyKey, limits []hybrid.Limit, status int) *policies {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +135,8 @@ const integerMax = 999_999_999_999_999
 
 // promise returns q and w of RateLimit-Policy: a client that is alone with the key can take quota tokens in
 // any window seconds. For a token bucket, quota is the burst and window the time in which the burst fills.
-// For a sliding window or a calendar, quota is the tokens and window the length. If window would be at most a
-// second, quota is at least the tokens of one second.
+// For a sliding window or a calendar, quota is the number of tokens and window the length. If window is one
+// second, quota is at least the number of tokens per second.
 func promise(l hybrid.Limit) (quota, window int64) {
 	if l.Equal(hybrid.Blocked) {
 		return 0, 1
@@ -194,7 +194,7 @@ const (
 	fieldContentType     = "Content-Type"
 )
 
-// values has room for three field values and the bytes of two of them, in one allocation instead of five.
+// values stores three field values, and the bytes of two of them, in one allocation instead of five.
 type values struct {
 	list [3]string
 	n    uint8
@@ -227,7 +227,7 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 	reset := wait
 	switch {
 	case !r.OK:
-	case left > 0 || p.limit.Windowed(): // a window gains tokens only when old use leaves it
+	case left > 0 || p.limit.Windowed(): // a window gains tokens only when earlier use leaves the window
 		reset = r.ResetAfter
 	default:
 		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the longest time until the next token

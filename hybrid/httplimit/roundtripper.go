@@ -9,8 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// attemptsMax is the most attempts of one request. discardMax is the most bytes read from the body of an
-// answer that leads to another attempt.
+// attemptsMax is the most attempts of one request. discardMax is the most bytes that RoundTrip reads from the
+// body of an answer before the next attempt.
 const attemptsMax, discardMax = 4, 64 << 10
 
 // RoundTripper returns a Transport for an http.Client. Each request waits for its tokens of limiter before
@@ -18,9 +18,9 @@ const attemptsMax, discardMax = 4, 64 << 10
 // RoundTripper panics if limiter or key is nil.
 //
 // An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms pauses all requests with
-// the same key in this process for the given time, at most ten minutes. During a pause, no request takes
-// tokens or is sent. Other processes do not learn of the pause. The keys of Also have no pauses, so key must
-// stand for one upstream, or for one account at an upstream.
+// the same key in this process for the given time, at most ten minutes. Paused requests take no tokens. Other
+// processes do not learn of the pause. The keys of Also have no pauses, so key must stand for one upstream,
+// or for one account at an upstream.
 //
 // After the pause, the refused request is sent again, up to three times, if it can be repeated: its method is
 // idempotent or it has an Idempotency-Key, and it has no body or a GetBody. The caller gets the server's
@@ -114,7 +114,7 @@ func (t *transport) admit(ctx context.Context, r *http.Request) (name string, er
 		if !leave() {
 			return name, err
 		}
-		if err == nil { // the tokens came when a pause began: a request must not keep tokens during a pause
+		if err == nil { // a pause has begun, during which the request must not keep tokens
 			limiter.Refund(cost)
 		}
 	}

@@ -8,8 +8,8 @@
 //	err = telemetry.Wait(ctx, limiter.Key("user-17"))
 //
 // Register, Store and Wait work without each other. Register reports metrics from hybrid.Stats. Store reports
-// round trips and their spans. Wait reports the durations and outcomes of waits. Key.Allow stays as fast,
-// because requests report nothing: each collection reads Stats.
+// round trips and their spans. Wait reports the durations and outcomes of waits. None of them slows down
+// Key.Allow, because collections read Stats.
 //
 // # Metrics
 //
@@ -67,7 +67,7 @@
 //	                          yuzhi.outcome
 //
 // A yuzhi.lease span has links to the spans of the requests that wait for its keys, at most 128, and these
-// spans have links back. A request's span is yuzhi.wait or, without Wait, the caller's own span. Other names
-// follow OpenTelemetry's conventions for databases: db.system.name for a redisbucket.Store,
-// db.operation.batch.size, error.type. Spans of a memory.Store are internal.
+// spans have links back. A request's span is yuzhi.wait or, without Wait, the caller's own span. The
+// attributes db.system.name (for a redisbucket.Store), db.operation.batch.size and error.type follow
+// OpenTelemetry's conventions for databases. Spans of a memory.Store are internal.
 package hybridotel

@@ -50,15 +50,15 @@ type group struct {
 
 // value is the value of a metric for one set of attributes.
 type value struct {
-	metric       int // index of the metric in all
+	metric       int // index in all
 	attributes   attribute.Set
 	collection   uint64  // number of the last collection in which a Limiter had the value
-	sum          float64 // result of that collection
+	sum          float64 // sum, or highest value if the kind is alike, in the last collection
 	unregistered float64 // sum of unregistered Limiters, if the kind is rising
 	highest      float64 // highest reported value, if the kind is rising
 }
 
-// read calls each for every value in the Stats of l.
+// read calls each(v, n) for every value v with number n in the Stats of l.
 func (t *Telemetry) read(g *group, l *hybrid.Limiter, each func(v *value, n float64)) {
 	stats := l.Stats()
 	for i := range all {
@@ -134,7 +134,7 @@ func (v *value) report(o metric.Observer, instrument metric.Observable, collecti
 	case kind == rising:
 		v.highest = max(v.highest, v.unregistered+v.sum)
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.highest), with)
-	case v.collection != collection: // no Limiter has the value, for example of a former limit
+	case v.collection != collection: // no Limiter has the value now, for example that of a former limit
 	case kind == level:
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.sum), with)
 	default:
@@ -182,7 +182,7 @@ func plain(value func(*hybrid.Stats) int64) func(*hybrid.Stats, emit) {
 	return func(s *hybrid.Stats, emit emit) { emit(float64(value(s))) }
 }
 
-// inForce returns the limits of keys in use, without the entry in which Stats merges further limits.
+// inForce returns the limits of keys in use, without the zero Limit under which Stats merges surplus limits.
 func inForce(s *hybrid.Stats) (limits []hybrid.Limit) {
 	for _, l := range s.Limits {
 		if l.Keys > 0 && l.Limit != (hybrid.Limit{}) {
@@ -192,7 +192,7 @@ func inForce(s *hybrid.Stats) (limits []hybrid.Limit) {
 	return limits
 }
 
-// limitOf returns the attribute of a limit. Stats merges further limits under the zero Limit.
+// limitOf returns the attribute of a limit. Stats merges surplus limits under the zero Limit.
 func limitOf(l hybrid.Limit) attribute.KeyValue {
 	if l == (hybrid.Limit{}) {
 		return limitKey.String("other")

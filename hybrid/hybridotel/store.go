@@ -24,7 +24,8 @@ import (
 // to s, so only its calls of Configure are reported.
 //
 // Without a recorded span, an exchange of any number of calls costs a few more allocations. An error is
-// reported as one word, because its text may contain a key; hybrid logs the text. Store returns nil for nil.
+// reported as one word, because its text may contain a key; hybrid logs the text. Store returns a nil s
+// unchanged.
 func (t *Telemetry) Store(s lease.Store) lease.Store {
 	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return s // hybrid.New refuses a nil Store
@@ -52,7 +53,8 @@ var (
 	_ lease.Identifier = (*store)(nil)
 )
 
-// Identity implements lease.Identifier. hybrid.New compares it to find contradicting Limiters of one Store.
+// Identity implements lease.Identifier, so that hybrid.New finds contradicting Limiters on s and on the inner
+// Store.
 func (s *store) Identity() any {
 	if i, ok := s.inner.(lease.Identifier); ok {
 		return i.Identity()
@@ -110,7 +112,6 @@ func (s *store) measure(ctx context.Context, took time.Duration, err error, abou
 	s.t.roundTrip.Record(ctx, took.Seconds(), metric.WithAttributeSet(s.t.attributeSet(about...)))
 }
 
-// fail records err in span, unless err is nil.
 func fail(span trace.Span, err error) {
 	if err != nil && span.IsRecording() {
 		span.SetAttributes(errorKey.String(errorType(err)))
@@ -132,7 +133,7 @@ func errorType(err error) string {
 	})
 }
 
-// exchange is an exchange of lease calls in progress.
+// exchange collects the results of one call of Exchange.
 type exchange struct {
 	store *store
 	begun time.Time
@@ -160,7 +161,7 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	s.inner.Exchange(ctx, calls, func(group []*lease.Call) {
 		x.measure(ctx, group)
 		if recording {
-			x.link(group) // more requests may wait than before the exchange
+			x.link(group) // more requests may wait now than at the start of the exchange
 		}
 		done(group)
 	})
@@ -233,8 +234,8 @@ func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 // linksMax bounds the links of one span. The SDK has the same default.
 const linksMax = 128
 
-// link links x's span and the spans of requests that wait for the keys of calls, in both directions. link
-// links a span only once.
+// link adds links between x's span and the spans of requests that wait for the keys of calls, in both
+// directions but only once.
 func (x *exchange) link(calls []*lease.Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -78,7 +78,7 @@ func New(c Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// attributeSet returns Config.Attributes and more.
+// attributeSet returns the set of Config.Attributes and more.
 func (t *Telemetry) attributeSet(more ...attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(append(slices.Clip(t.attributes), more...)...)
 }

@@ -41,8 +41,8 @@ func (s *FaultyStore) Away() { s.set(true, 0) }
 // hybrid.Config.CallTimeout, a Limiter treats the store as one that does not answer.
 func (s *FaultyStore) Slow(delay time.Duration) { s.set(false, delay) }
 
-// Back ends Away and Slow. A Limiter with requests uses the store again after at most about a TTL, which is
-// 0.4 s by default.
+// Back ends Away and Slow. While requests come, a Limiter uses the store again after at most about a TTL,
+// which is 0.4 s by default.
 func (s *FaultyStore) Back() { s.set(false, 0) }
 
 func (s *FaultyStore) set(away bool, delay time.Duration) {
@@ -54,7 +54,6 @@ func (s *FaultyStore) set(away bool, delay time.Duration) {
 // errAway means that the call was not executed.
 var errAway = fmt.Errorf("hybridtest: the store is away: %w: %w", lease.ErrUnavailable, lease.ErrRefused)
 
-// fault returns errAway or the delay of answers.
 func (s *FaultyStore) fault() (late time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

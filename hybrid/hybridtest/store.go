@@ -19,9 +19,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// CheckStore fails t if a store breaks the contract in the comment of lease.Store. CheckStore calls open for
-// a store without buckets, once for each subtest. CheckStore runs in real time, not in a synctest bubble, and
-// takes about a second with a local server. A failure prints the random seed.
+// CheckStore fails t if a store breaks the contract in the comment of lease.Store. open returns a store
+// without buckets, once for each subtest. CheckStore runs in real time, not in a synctest bubble, and takes
+// about a second with a local server. A failure prints the random seed.
 func CheckStore(t *testing.T, open func(t *testing.T) lease.Store) {
 	for _, part := range []struct {
 		name string
@@ -48,13 +48,12 @@ func configOf(limits ...lease.Limit) lease.Config {
 // seq numbers the calls of draw: the seq of one holder's calls must rise.
 var seq atomic.Int64
 
-// draw returns a call that takes up to n tokens.
 func draw(key string, n int64, c lease.Config) *lease.Call {
 	return &lease.Call{Key: key, Request: lease.Request{Holder: "h", Seq: seq.Add(1), Config: c, Want: n,
 		Waiting: n, Weight: 1, Draw: true}}
 }
 
-// exchange makes calls and returns the groups in which the store answered the calls.
+// exchange makes calls and returns the groups that the store answered together.
 func exchange(ctx context.Context, s lease.Store, calls ...*lease.Call) (groups [][]*lease.Call) {
 	var mu sync.Mutex
 	s.Exchange(ctx, calls, func(group []*lease.Call) {
@@ -185,7 +184,7 @@ func sameAnswer(t *testing.T, about string, want any, wantErr error, got any, er
 		"%s: the answer is\n%+v, %v, want\n%+v, %v", about, got, err, want, wantErr)
 }
 
-// answersOnce checks that Exchange calls done once for each call, and that an invalid call fails alone.
+// answersOnce checks that Exchange passes each call to done once, and that an invalid call fails alone.
 func answersOnce(t *testing.T, s lease.Store) {
 	var calls []*lease.Call
 	for i := range 70 {
@@ -214,8 +213,8 @@ func answersOnce(t *testing.T, s lease.Store) {
 	}
 }
 
-// keysStandApart checks that keys of any bytes have separate buckets, and that ShortKey returns the key of a
-// long key's bucket.
+// keysStandApart checks that keys of any bytes have separate buckets, and that a key and its lease.ShortKey
+// have the same bucket.
 func keysStandApart(t *testing.T, s lease.Store) {
 	long := strings.Repeat("x", lease.KeyMax+1)
 	for _, key := range []string{

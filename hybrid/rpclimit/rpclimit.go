@@ -23,17 +23,18 @@ func AddressKey(address string) string { return admission.AddressKey(address) }
 
 // FirstOf returns a KeyFunc that runs keys in order until one of them returns a key, for example the
 // customer's key or else the peer's address. The index of that KeyFunc and a colon come before the key, as in
-// "0:acme", so keys of different kinds are never equal. Config.LimitsFor and SetLimits of package hybrid get
-// this longer key. After an empty key or an error that wraps ErrNoKey, the next KeyFunc runs. FirstOf's
-// KeyFunc returns any other error at once.
+// "0:acme", so keys of different kinds are never equal; Config.LimitsFor and SetLimits of package hybrid get
+// "0:acme" too. After an empty key or an error that wraps ErrNoKey, the next KeyFunc runs. FirstOf's KeyFunc
+// returns any other error at once.
 //
 // All but the last KeyFunc must authenticate their keys, and reject an unknown key by an error other than
 // ErrNoKey. Otherwise a client could invent a new key for each call. FirstOf panics without keys.
 func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
-// Combine returns a KeyFunc that makes one key of several, such as "this user of this method". Different
-// parts make different keys. The KeyFunc returns an error if a part is empty or has an error. Also is the
-// option for several keys, each with its own limit. Combine panics without keys.
+// Combine returns a KeyFunc that makes one key of several, such as "this user of this method". Calls have the
+// same combined key only if all of keys return the same. The KeyFunc returns an error if one of keys returns
+// an error or an empty key. To limit a call by several keys, each with its own limit, use Also. Combine
+// panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }
 
 // Limiter limits calls. Goroutines may share a Limiter. Use New; the zero Limiter does not work.

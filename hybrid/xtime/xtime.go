@@ -22,7 +22,7 @@
 //     it is for a cost that is known afterwards.
 //   - The methods ignore their argument t, because the bucket's clock decides.
 //   - Limit, Burst, Tokens, SetLimit and SetBurst make calls to the store.
-//   - A negative n is an error; package rate adds tokens.
+//   - A negative n is an error. In package rate, a negative n adds tokens.
 package xtime
 
 import (
@@ -109,12 +109,12 @@ func (l *Limiter) Tokens() float64 {
 func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 
 // SetLimit changes the rate for the whole fleet and keeps the burst; see hybrid.Limiter.SetLimits. A rate
-// that no bucket can have exactly is rounded. rate.Inf means hybrid.Unlimited, and 0 means hybrid.Blocked;
-// a SetLimit after either of them restores the burst of the program's own limits. A sliding window or a
-// calendar gets the rate times its length as its tokens, at least 1.
+// that no bucket can have exactly is rounded. rate.Inf means hybrid.Unlimited, and 0 means hybrid.Blocked.
+// After rate.Inf or 0, the next SetLimit restores the burst of the program's own limits. For a sliding window
+// or a calendar, SetLimit sets the tokens to the rate times the length, at least 1.
 //
-// The bucket keeps the new limit, also against the limits of processes that start later, until the key is
-// unused for 30 days. hybrid.Limiter.ClearLimits restores the program's own limits.
+// The bucket keeps the new limit until the key is unused for 30 days, even if processes with other limits
+// start. hybrid.Limiter.ClearLimits restores the program's own limits.
 //
 // SetLimit cannot return an error: SetLimit logs a failure, such as a negative rate, to slog.Default.
 func (l *Limiter) SetLimit(limit rate.Limit) {
@@ -140,8 +140,8 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
 
 // SetBurst changes the burst for the whole fleet and keeps the rate; see SetLimit. A burst of 0 means
-// hybrid.Blocked; a SetBurst after it restores the rate of the program's own limits. hybrid.Unlimited does
-// not change. A sliding window or a calendar gets burst as its tokens.
+// hybrid.Blocked. After 0, the next SetBurst restores the rate of the program's own limits. SetBurst does not
+// change hybrid.Unlimited. For a sliding window or a calendar, SetBurst sets the tokens.
 func (l *Limiter) SetBurst(burst int) {
 	var invalid error
 	if burst < 0 {

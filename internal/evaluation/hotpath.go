@@ -20,8 +20,7 @@ var counter atomic.Int64
 //go:noinline
 func addOne() bool { return counter.Add(1) != 0 }
 
-// hotPath measures decisions of one goroutine, without calls to Redis by yuzhi and local limiters, and with a
-// call to Redis by the other limiters.
+// hotPath measures decisions of one goroutine. yuzhi and the local limiters decide without a call to Redis.
 func hotPath(e *evaluation) {
 	fmt.Printf("## The hot path\n\nNanoseconds per decision of one goroutine, medians of the rounds.\n\n")
 	s := e.site()

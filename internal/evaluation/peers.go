@@ -45,15 +45,15 @@ type limit struct {
 
 func perSecond(tokens, burst int64) limit { return limit{tokens, burst, time.Second} }
 
-// window returns the time in which the bucket fills. It is the window of a peer that counts requests per
-// window, with burst as the limit.
+// window returns the time in which the bucket fills. A peer that counts requests per window gets a window of
+// this length.
 func (l limit) window() time.Duration {
 	return time.Duration(float64(l.per) * float64(l.burst) / float64(l.tokens))
 }
 
 func (l limit) lease() lease.Limit { return lease.Limit{Tokens: l.tokens, Per: l.per, Burst: l.burst} }
 
-// The names of peers to which tables refer.
+// The names of some peers in the tables.
 const (
 	own       = "yuzhi"
 	ownSafe   = "yuzhi, FallbackDeny and StrictExpiry"

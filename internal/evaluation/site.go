@@ -108,7 +108,6 @@ type outcome struct {
 	all                     []decision      // only in an open loop
 }
 
-// per returns x divided by the number of decisions.
 func (o *outcome) per(x float64) float64 { return x / float64(max(o.asked, 1)) }
 
 // quantile returns the p-th quantile of the latencies in milliseconds.

@@ -86,7 +86,7 @@ microseconds per decision, latency in milliseconds.
 			s := e.site()
 			defer s.close()
 			ask := p.open(s, perSecond(load.most, load.most), connected)
-			s.closed(e.span, false, ask, load.pick) // warm-up: makes most users known
+			s.closed(e.span, false, ask, load.pick) // warm-up: most users are known afterwards
 			closed := s.closed(e.span, true, ask, load.pick)
 			figures := []float64{float64(closed.asked) / closed.seconds, closed.per(float64(closed.admitted))}
 			for _, o := range []*outcome{closed, s.open(e.pace, e.span, ask, load.pick)} {

@@ -37,16 +37,16 @@
 //
 // Routers read some paths differently: some serve /search/../healthz as a path below /search/, and some read
 // %2F as a slash. If the path of a request has an empty segment, a dot segment or an encoded slash, the
-// request has the rules of all routes that may serve it. The request then takes the highest cost of these
-// routes once from each rule and key, but at most the cost that all rules can admit. For routers that ignore
-// case, a slash at the end or an invented host, add the route "/".
+// request has the rules of all routes that may serve it. Such a request takes the highest cost of its routes,
+// but at most the cost that all its rules can admit. For routers that ignore case, a slash at the end or an
+// invented host, add the route "/".
 //
 // # Changes
 //
 // Open polls its file, because inotify misses changes in mounted file systems and the replacement of a file.
 //
-// The name of a rule identifies its buckets. A rule with a new name starts with full buckets. If a rule keeps
-// its name, used tokens stay used, whatever else changes; but a new key form makes new keys. Limits of a
-// higher version are in force at once. Changed limits of an equal version are in force two TTLs, about a
-// second, after the last process has read the file.
+// The name of a rule identifies its buckets. A rule with a new name starts with full buckets, and a rule with
+// a new key form has new keys. Any other change keeps the buckets. Limits of a higher version are in force at
+// once. Changed limits of an equal version are in force two TTLs, about a second, after the last process has
+// read the file.
 package rules

@@ -64,7 +64,6 @@ const (
 	wantRules  = "a list of names of rules; [] means no limit"
 )
 
-// format describes rules files.
 var format = &yamlfile.Format{
 	Name: strings.ToLower,
 	Words: map[reflect.Type][]string{reflect.TypeFor[hybrid.Fallback](): {

@@ -49,7 +49,7 @@ func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 		form, listed(keys))
 }
 
-// checkName returns an error for a name in the Named of a rule that no request can have.
+// checkName returns an error for a name in Rule.Named that no request can have.
 func (t Table) checkName(rule, name string) error {
 	forms := t.Rules[rule].Key
 	form := forms[len(forms)-1]
@@ -67,7 +67,7 @@ func (t Table) checkName(rule, name string) error {
 	case !isHeader && !isPath && form != addressForm:
 		return nil
 	}
-	// The name is valid if the KeyFunc returns it for a request that has it as address, field or wildcard.
+	// A request with name as its address, header field or wildcard must have the key name.
 	r := &http.Request{RemoteAddr: strings.TrimSuffix(name, "/64"), Header: http.Header{}}
 	r.Header.Set(field, strings.TrimSpace(name))
 	path, err := url.PathUnescape(name)
@@ -87,7 +87,6 @@ func (t Table) checkName(rule, name string) error {
 	return nil
 }
 
-// isReserved reports whether form is a key form that Config.Keys cannot define.
 func isReserved(form string) bool { return form == allForm || form == addressForm || form == routeForm }
 
 // keyMaker makes the KeyFuncs of the rules of one route.
@@ -97,7 +96,6 @@ type keyMaker struct {
 	keys    map[string]httplimit.KeyFunc // Config.Keys
 }
 
-// keyFunc returns the KeyFunc of a rule with these valid key forms.
 func (m keyMaker) keyFunc(forms []string) httplimit.KeyFunc {
 	var all []httplimit.KeyFunc
 	for _, form := range forms {
@@ -109,8 +107,8 @@ func (m keyMaker) keyFunc(forms []string) httplimit.KeyFunc {
 	return httplimit.Combine(all...)
 }
 
-// lastPart returns the last part of a key that httplimit.Combine made. lastPart returns "" for any other key:
-// a Limiter may still have keys that it got when its rule had one key form.
+// lastPart returns the last part of a key that httplimit.Combine made, and "" for a key of a former Table, in
+// which the rule had one key form.
 func lastPart(key string) (part string) {
 	for key != "" {
 		size, rest, _ := strings.Cut(key, ":")

@@ -17,7 +17,7 @@ type matcher struct{ mux http.ServeMux }
 func (m *matcher) patternOf(r *http.Request) string {
 	_, pattern := m.mux.Handler(r)
 	if r.Method == http.MethodConnect && strings.HasPrefix(pattern, "/") && strings.HasSuffix(pattern, "/") {
-		// For a redirect of CONNECT, ServeMux returns the target in place of a pattern.
+		// If ServeMux would redirect a CONNECT request, pattern is the target of the redirect.
 		to := &http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Path: pattern}}
 		_, pattern = m.mux.Handler(to)
 	}
@@ -52,13 +52,12 @@ func split(pattern string) (method, rest string) {
 	return "", pattern
 }
 
-// wildcard is the place of a wildcard in the paths that match a pattern.
+// wildcard is the position of a wildcard in a path.
 type wildcard struct {
 	segment int  // index of the path segment
 	rest    bool // set for {name...}, which also matches later segments
 }
 
-// wildcardOf returns the wildcard name of pattern.
 func wildcardOf(pattern, name string) (w wildcard, ok bool) {
 	_, rest := split(pattern)
 	_, segments, _ := strings.Cut(rest, "/")
@@ -96,7 +95,7 @@ func cleanPath(p string) string {
 
 // readings returns r with each path that routers other than ServeMux may read, or nil if all routers read the
 // same path. ServeMux redirects /search/../healthz to /healthz, other routers serve it below /search/, and
-// some read %2F as a slash. With one reading, a client could evade the limits of a route.
+// some read %2F as a slash. With the rules of one reading, a client could evade the limits of another route.
 func readings(r *http.Request) (all []*http.Request) {
 	escaped := r.URL.EscapedPath()
 	if isPlain(escaped) {

@@ -77,7 +77,7 @@ func checkPattern(pattern string) error {
 }
 
 var (
-	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // always a line of the method add
+	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // not useful: a line of matcher.add
 	conflictForm = regexp.MustCompile(`^pattern ".*" conflicts with pattern (".*"):\s`)
 )
 
@@ -90,7 +90,7 @@ func refused(pattern, text string) error {
 			"segment may be {name}, and the last segment also {name...} or {$}", text)
 	}
 	other, _ := strconv.Unquote(found[1])
-	narrow, wide := other, pattern // wide has fewer methods and more paths
+	narrow, wide := other, pattern // wide matches fewer methods and more paths than narrow
 	switch {
 	case strings.Contains(text, "matches the same requests"):
 		return fmt.Errorf("matches the same requests as %q: leave one of them out", other)

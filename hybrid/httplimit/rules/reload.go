@@ -16,12 +16,11 @@ import (
 // written in place is incomplete for a while.
 const settle = 100 * time.Millisecond
 
-// file is the rules file of Open.
 type file struct {
-	path string // empty after New
+	path string // empty if the Rules come from New
 	stop chan struct{}
 	done sync.WaitGroup
-	last reading // last reading that decide parsed; guarded by Rules.mu
+	last reading // argument of the last decide; guarded by Rules.mu
 }
 
 // reading is the text of a file or, if it cannot be read, the error.
@@ -83,7 +82,7 @@ func (r *Rules) watch(every time.Duration) {
 		r.mu.Lock()
 		changed := now != r.file.last
 		r.mu.Unlock()
-		// If the file has changed again after settle, a later loop decides.
+		// A file that changes within settle is still being written: the loop reads the file again later.
 		if changed && r.file.sleep(min(settle, every)) && read(r.file.path) == now {
 			_ = r.decide(now) // Status and Config.OnReload report the error
 		}
@@ -109,8 +108,8 @@ func (r *Rules) Reload() error {
 	return r.decide(read(r.file.path))
 }
 
-// decide puts the text of a reading into force, or returns an error. decide calls Config.OnReload if the
-// reading differs from the last one.
+// decide puts the rules in a reading into force, or returns an error. decide calls Config.OnReload if the
+// reading is new.
 func (r *Rules) decide(now reading) error {
 	r.mu.Lock()
 	isNews := now != r.file.last && !r.isClosed

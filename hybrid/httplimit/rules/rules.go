@@ -31,8 +31,8 @@ type Config struct {
 	// because the table has them. Scope must be unset too: for buckets in this process, set Store to a
 	// memory.Store. This package logs to Base.Logger.
 	Base hybrid.Config
-	// Keys are more key forms by name. A name has letters, digits, '_', '.' and '-', and is not all, address
-	// or route.
+	// Keys has additional key forms by name. A name has letters, digits, '_', '.' and '-', and is not all,
+	// address or route.
 	Keys map[string]httplimit.KeyFunc
 	// Options are options of httplimit.Select, such as httplimit.OnLimit.
 	Options []httplimit.Option
@@ -48,8 +48,7 @@ type Config struct {
 	OnReload func(err error)
 }
 
-// interval is the default of Config.Interval.
-const interval = 5 * time.Second
+const interval = 5 * time.Second // default of Config.Interval
 
 // Rules limit requests by a Table, which Set or Reload may replace. Goroutines may share Rules. Use New or
 // Open; the zero Rules do not work.
@@ -58,7 +57,7 @@ type Rules struct {
 	limit   func(http.Handler) http.Handler
 	current atomic.Pointer[set]
 
-	mu       sync.Mutex // held during a change
+	mu       sync.Mutex // held while a Table comes into force
 	status   Status     // without Status.Table
 	alive    map[*limiter]struct{}
 	isClosed bool
@@ -131,7 +130,7 @@ func (c Config) check() error {
 	return bad.Err()
 }
 
-// named returns Keys, or an empty map for nil: Table.check takes nil for unknown Keys.
+// named returns Keys, but an empty map for nil, because nil means unknown Keys in Table.check.
 func (c Config) named() map[string]httplimit.KeyFunc {
 	if c.Keys == nil {
 		return map[string]httplimit.KeyFunc{}
@@ -152,10 +151,11 @@ func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 	}
 }
 
-// Set replaces the Table. A rule of the same name keeps its buckets and, unless its policy or the version
-// changes, its Limiter, which proposes the new limits like hybrid.Limiter.Refresh. The Limiter of a removed
-// rule is shut down after the last request that needs it. Set returns the errors of New, an error for a
-// version below the one in force, or ErrClosed. After an error, the former Table stays in force.
+// Set replaces the Table. A rule of the same name keeps its buckets. Unless its policy or the version
+// changes, the rule also keeps its Limiter, which proposes the new limits like hybrid.Limiter.Refresh. The
+// Limiter of a removed rule is shut down after the last request that needs it. Set returns the errors of New,
+// ErrClosed, or an error for a version below the version in force. After an error, the former Table stays in
+// force.
 func (r *Rules) Set(t Table) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,6 @@ func (r *Rules) Set(t Table) error {
 	return r.recordLocked(err)
 }
 
-// recordLocked records the error of a change, or nil, in the status, and returns it.
 func (r *Rules) recordLocked(err error) error {
 	r.status.Err = err
 	if err != nil {

@@ -18,12 +18,11 @@ type set struct {
 	table    Table
 	matcher  matcher
 	routes   map[string]selection // by pattern
-	limiters map[string]*limiter  // Limiters by name of the rule
+	limiters map[string]*limiter  // by the name of the rule
 	users    atomic.Int64         // number of requests that use the set, plus 1 while the set is in force
 	ended    func(*set)           // called when users falls to 0
 }
 
-// selection has the rules of a route.
 type selection struct {
 	httplimit.Selection
 	maxCost int64 // highest cost that all rules can admit
@@ -52,7 +51,7 @@ func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)
 	return s
 }
 
-// use counts a request in users, or returns false if users is 0.
+// use adds a user, or returns false if users is 0, because the set has ended.
 func (s *set) use() bool {
 	for {
 		n := s.users.Load()
@@ -71,7 +70,7 @@ func (s *set) release() {
 	}
 }
 
-// selectRules selects the rules of r. selectRules or Selection.Done calls s.release.
+// selectRules selects the rules of r. selectRules or the Done of the Selection releases s.
 func (s *set) selectRules(r *http.Request) (httplimit.Selection, error) {
 	if others := readings(r); others != nil {
 		return s.selectAll(r, others)
@@ -107,7 +106,7 @@ func configOf(base hybrid.Config, name string, version int64, r Rule) hybrid.Con
 	return c
 }
 
-// serves reports whether l may serve a rule with the configuration c.
+// serves reports whether l can serve a rule with the configuration c.
 func (l *limiter) serves(c hybrid.Config) bool {
 	have := l.config
 	return have.Version == c.Version && have.Policy == c.Policy && slices.Equal(have.Priorities, c.Priorities)
@@ -162,8 +161,8 @@ func (l *limiter) end(close func(*hybrid.Limiter) error) error {
 	return err
 }
 
-// selectAll selects the rules of r and of others, the other readings of r. The request takes tokens once from
-// each rule and key: the highest cost of the routes, but at most the cost that every rule can admit.
+// selectAll selects the rules of r and of others, the other readings of r. The request takes the highest cost
+// of the routes, but at most the cost that every rule can admit, once from each rule and key.
 func (s *set) selectAll(r *http.Request, others []*http.Request) (httplimit.Selection, error) {
 	returns := false
 	defer func() {

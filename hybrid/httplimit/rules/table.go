@@ -48,8 +48,8 @@ type Rule struct {
 	Priorities []float64
 	// Shadow admits and counts the requests that the rule would deny; see hybrid.Policy.Shadow.
 	Shadow bool
-	// Fallback is hybrid.Policy.Fallback, in a file local_share, deny or allow_all. nil means the Fallback of
-	// Config.Base.
+	// Fallback is hybrid.Policy.Fallback; nil means the Fallback of Config.Base. In a file, Fallback is
+	// local_share, deny or allow_all.
 	Fallback *hybrid.Fallback
 }
 
@@ -64,10 +64,10 @@ type Route struct {
 	Class int
 }
 
-const rulesMax = 16 // bound of hybrid.Limiter.Join
+const rulesMax = 16 // the most keys of a hybrid.Limiter.Join
 
 // check returns the violations of t in the order of paths. base and keys are Config.Base and Config.Keys. If
-// keys is nil, check accepts any name as a key form.
+// keys is nil, check accepts any key form that may be a name in Config.Keys.
 func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) error {
 	c := checker{violation.List{Kind: ErrInvalid}, base, keys}
 	violation.Between(&c.List, "version", t.Version, 0, 1<<52-1)
@@ -83,7 +83,6 @@ func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) erro
 	return c.Err()
 }
 
-// checker collects violations.
 type checker struct {
 	violation.List
 	base hybrid.Config
@@ -264,7 +263,6 @@ const costLeast = "must be at least 1; write no rules for a route without limits
 
 func (r Route) cost() int64 { return max(r.Cost, 1) }
 
-// listed returns the keys of m for an error.
 func listed[V any](m map[string]V) string {
 	if len(m) == 0 {
 		return "none"

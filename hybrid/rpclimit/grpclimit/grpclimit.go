@@ -4,7 +4,7 @@
 //	go get github.com/yuzhi-go/yuzhi/hybrid/rpclimit/grpclimit
 //
 // A server uses UnaryServerInterceptor and StreamServerInterceptor, and a client UnaryClientInterceptor and
-// StreamClientInterceptor. Metadata, Method and Peer are for keys.
+// StreamClientInterceptor. Metadata, Method and Peer return keys.
 package grpclimit
 
 import (
@@ -28,8 +28,8 @@ import (
 
 // Metadata returns a KeyFunc for the value of a field in a call's metadata. A client can write any value, so
 // use Metadata only for fields that an interceptor or a proxy has checked. A missing field is an error that
-// wraps rpclimit.ErrNoKey. Several values are an error that does not, so rpclimit.FirstOf tries no other
-// KeyFunc. An IP address as value has the key of rpclimit.AddressKey.
+// wraps rpclimit.ErrNoKey. Several values are an error that does not wrap rpclimit.ErrNoKey, so
+// rpclimit.FirstOf tries no other KeyFunc. An IP address as value has the key of rpclimit.AddressKey.
 func Metadata(name string) rpclimit.KeyFunc {
 	return func(ctx context.Context) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
@@ -82,7 +82,7 @@ func Status(err error) error {
 		s := status.New(codes.ResourceExhausted, err.Error())
 		if after := denial.RetryAfter(); after > 0 {
 			info := &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
-			if with, failed := s.WithDetails(info); failed == nil { // always nil, as the code is not OK
+			if with, failed := s.WithDetails(info); failed == nil { // always: WithDetails fails only for OK
 				s = with
 			}
 		}
