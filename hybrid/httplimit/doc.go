@@ -40,8 +40,9 @@
 // r is the number of tokens left. t is the number of seconds until all tokens are back. In a denial, t is the
 // time until the request may be admitted. If a token bucket is empty, t is the time until the next token.
 //
-// Neither field names the limit Unlimited. The answer to a request that only Policy.Shadow or Policy.Fallback
-// admits has neither field. The answers of a Limiter with Policy.Headroom have no RateLimit-Policy.
+// RateLimit-Policy and RateLimit leave out the limit Unlimited. Answers to requests that only Policy.Shadow
+// or Policy.Fallback admits have neither field. Answers of a Limiter with Policy.Headroom have no
+// RateLimit-Policy.
 //
 // A Middleware inside another Middleware adds its limits to RateLimit-Policy and RateLimit, so the Limiters
 // need different Config.Names. A httputil.ReverseProxy adds the fields of its upstream, unless RemoveFields

@@ -158,10 +158,9 @@ func (rule *Rule) keyOf(r *http.Request) (string, error) {
 	return admission.KeyOf(ErrNoKey, rule.Key, r)
 }
 
-// policiesOf returns the policies of a rule for a key with these limits. If limits is empty, because no reply
-// has come yet, policiesOf uses the limit of r, unless r is about another key or admits a cost of 0 without a
-// reply. The header is empty for a class above 0 and for a limiter with Headroom, because neither can use a
-// whole burst.
+// policiesOf returns the policies of a rule for a key with these limits. Before the first reply, limits is
+// empty: policiesOf then uses the limit in r, unless r is about another key or admits a cost of 0. The header
+// is empty for a class above 0 and for a limiter with Headroom, because neither can use a whole burst.
 func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:

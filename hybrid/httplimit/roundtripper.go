@@ -45,7 +45,6 @@ type transport struct {
 	pauses pauses
 }
 
-// RoundTrip sends r after its admission.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.skip != nil && t.skip(r) {
 		return t.next.RoundTrip(r)

@@ -50,7 +50,7 @@ type group struct {
 
 // value is the value of a metric for one set of attributes.
 type value struct {
-	metric       int // index in all
+	metric       int // index of the metric in the variable all
 	attributes   attribute.Set
 	collection   uint64  // number of the last collection in which a Limiter had the value
 	sum          float64 // sum, or highest value if the kind is alike, in the last collection

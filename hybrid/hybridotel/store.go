@@ -24,11 +24,11 @@ import (
 // to s, so only its calls of Configure are reported.
 //
 // Without a recorded span, an exchange of any number of calls costs a few more allocations. An error is
-// reported as one word, because its text may contain a key; hybrid logs the text. Store returns a nil s
-// unchanged.
+// reported as one word, because its text may contain a key; hybrid logs the text. If s is nil, Store returns
+// s, which hybrid.New refuses.
 func (t *Telemetry) Store(s lease.Store) lease.Store {
 	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return s // hybrid.New refuses a nil Store
+		return s
 	}
 	kind, attributes := trace.SpanKindClient, slices.Clip(t.attributes)
 	switch s.(type) {
@@ -53,8 +53,7 @@ var (
 	_ lease.Identifier = (*store)(nil)
 )
 
-// Identity implements lease.Identifier, so that hybrid.New finds contradicting Limiters on s and on the inner
-// Store.
+// Identity makes hybrid.New find contradicting Limiters on s and on the inner Store.
 func (s *store) Identity() any {
 	if i, ok := s.inner.(lease.Identifier); ok {
 		return i.Identity()
@@ -62,7 +61,6 @@ func (s *store) Identity() any {
 	return s.inner
 }
 
-// Ping implements lease.Pinger.
 func (s *store) Ping(ctx context.Context) error {
 	if p, ok := s.inner.(lease.Pinger); ok {
 		return p.Ping(ctx)
@@ -70,7 +68,6 @@ func (s *store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// NodeOf implements lease.Router.
 func (s *store) NodeOf(key string) int {
 	if r, ok := s.inner.(lease.Router); ok {
 		return r.NodeOf(key)
@@ -78,7 +75,6 @@ func (s *store) NodeOf(key string) int {
 	return -1
 }
 
-// NodeName implements lease.Router.
 func (s *store) NodeName(node int) string {
 	if r, ok := s.inner.(lease.Router); ok {
 		return r.NodeName(node)
@@ -86,7 +82,6 @@ func (s *store) NodeName(node int) string {
 	return ""
 }
 
-// Configure implements lease.Store.
 func (s *store) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
 	ctx, span := s.t.tracer.Start(ctx, "yuzhi."+op.String(), s.start...)
 	defer span.End()
@@ -145,7 +140,6 @@ type exchange struct {
 	linked map[trace.SpanID]bool
 }
 
-// Exchange implements lease.Store.
 func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	x := &exchange{store: s, begun: time.Now()}
 	ctx, x.span = s.t.tracer.Start(ctx, "yuzhi.lease", s.start...)

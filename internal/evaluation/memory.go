@@ -13,14 +13,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// memory sends one request for each of many keys, and measures the memory of this process and of the server.
 func memory(e *evaluation) {
 	names := users(short(e, 100_000, 5_000))
 	fmt.Printf(`## Memory
 
-Bytes per key over %d keys after one request each: of the server, used_memory once all clients are closed,
-and of the process, the live heap. Names have up to 10 bytes; in Redis each limiter puts a prefix of its
-own before them. yuzhi's keys are at rest.
+Bytes per key over %d keys after one request each. For Redis, used_memory after all clients have closed;
+for the process, the live heap. Names have up to 10 bytes, without the limiter's prefix in Redis. yuzhi's
+keys are at rest.
 
 `, len(names))
 	var rows [][]string

@@ -21,12 +21,11 @@ func (e *evaluation) inModule(long bool, args ...string) string {
 	return string(out)
 }
 
-// script prints the benchmark results of the Redis scripts.
 func script(e *evaluation) {
 	fmt.Printf(`## Server time of the scripts
 
-By the server's own count (INFO commandstats): a lease call, which stands for about a hundred decisions,
-and a draw, which stands for one, beside a call of redis_rate.
+Server time by INFO commandstats. A lease call covers about a hundred decisions; a draw or a call of
+redis_rate covers one.
 
 `)
 	out := e.inModule(false, "test", "-run", "^$", "-bench", "ScriptServerTime", "-benchtime",
@@ -42,12 +41,11 @@ and a draw, which stands for one, beside a call of redis_rate.
 	e.table([]string{"script", "figure"}, rows)
 }
 
-// rivals prints the simulator's table of algorithms.
 func rivals(e *evaluation) {
 	fmt.Printf(`## Algorithms in the simulator
 
-16 processes on 1,000/s with a burst of 200, whose clocks are up to 100 ms off; settling afterwards and a
-split of the rate among them.
+16 processes share 1,000/s with a burst of 200. Their clocks differ by up to 100 ms. The algorithms include
+settling afterwards and a split of the rate.
 
 `)
 	out := e.inModule(!e.quick, "test", "./sim", "-count", "1", "-v", "-run", "RivalsOnFourLoads")

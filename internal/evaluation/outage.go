@@ -10,17 +10,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// outage suspends the Redis process for a while, under a load of twice the limit.
 func outage(e *evaluation) {
 	const rate = 1000
 	part := short(e, 3*time.Second, 300*time.Millisecond)
 	fmt.Printf(`## An outage
 
-One process asks for 2,000/s of a limit of 1,000/s with a burst of 1,000. Redis hangs (SIGSTOP) from %v to
-%v of %v. Admitted counts the decisions that end before it continues; the limit makes %v in that time.
-A limiter has recovered in the first tenth of a second in which every decision takes less than 50 ms and
-none fails, if it admits at least half of the limit from then on. That time counts from when Redis
-continues. Each client has its defaults, except where the row names its options.
+One process sends 2,000 requests/s under a limit of 1,000/s with a burst of 1,000. Redis hangs (SIGSTOP)
+from %v to %v of %v. Admitted counts the decisions that end before Redis resumes; the limit refills %v
+tokens in that time. Recovery is the first tenth of a second after the resumption in which no decision
+fails or takes longer than 50 ms, if the limiter admits at least half of the limit from then on. Clients
+have default options, unless the row names others.
 
 `, part, 2*part, 3*part, rate*part.Seconds())
 	type contender struct {

@@ -13,7 +13,6 @@ const goroutines = 64
 
 var connected = redis.Options{PoolSize: goroutines}
 
-// throughput measures requests for one key by many goroutines of a process, below the limit.
 func throughput(e *evaluation) {
 	fmt.Printf(`## Throughput of one hot key
 
@@ -40,12 +39,11 @@ the time of the whole process.
 	})
 }
 
-// latency measures decisions about a hot key in an open loop.
 func latency(e *evaluation) {
 	fmt.Printf(`## Latency of a decision on a hot key
 
-An open loop of %v/s on one key with a limit of twice that, each request on a goroutine of its own.
-Milliseconds from the start of that goroutine to the decision.
+An open loop of %v requests/s on one key with twice that limit, each request on a goroutine of its own.
+Latency in milliseconds, from the start of the goroutine to the decision.
 
 `,
 		e.pace)
@@ -60,7 +58,6 @@ Milliseconds from the start of that goroutine to the decision.
 	})
 }
 
-// longTail measures many keys with few requests each, as with a limit per user.
 func longTail(e *evaluation) {
 	names := users(short(e, 100_000, 5_000))
 	for _, load := range []struct {
@@ -98,13 +95,11 @@ microseconds per decision, latency in milliseconds.
 	}
 }
 
-// fleet counts the calls of limiters that share a key, after these limiters have spent the burst.
 func fleet(e *evaluation) {
 	fmt.Printf(`## A fleet
 
-Limiters with clients of their own on one key, asked for a part of the limit or for a multiple of it.
-Calls are scripts by INFO commandstats; admitted is a share of what the limit makes, or of what is asked
-where that is less.
+Limiters with their own clients share a key, under a load below or above the limit. Calls are script calls
+by INFO commandstats. Admitted is a percentage of the limit's rate or, if lower, of the load.
 
 `)
 	var rows [][]string

@@ -36,18 +36,17 @@ func inStep(cycles int) (all []volley) {
 	return all
 }
 
-// windows compares the admissions of eight instances of a limiter with its bound in all windows.
 func windows(e *evaluation) {
 	const instances = 8
 	most := perSecond(1000, 1000)
 	fmt.Printf(`## Excess in all windows
 
-%d limiters with clients of their own, one key, 1,000/s with a burst of 1,000. Every admission lies
-between two readings of a clock, before and after the decision, and counts in the windows that hold both.
-A token bucket is held to at most burst + rate*w in any window w, and a limiter that counts per window to
-at most 1,000 in any second. The last column holds both to the first. Loads: bursts in step around the
-ends of seconds, and twice the limit all the time. Admitted is a share of what one exact bucket admits of
-the same requests, each in the middle of its decision.
+%d limiters with their own clients share a key with 1,000/s and a burst of 1,000. A clock is read before
+and after each decision; an admission counts in the windows that contain both readings. A token bucket is
+compared with burst + rate*w in any window w, and a limiter that counts per window with 1,000 in any
+second. The last column compares all limiters with burst + rate*w. Loads: bursts around the ends of
+seconds, and twice the limit all the time. Admitted is a percentage of the admissions of one exact bucket
+for the same requests.
 
 `, instances)
 	safe := peer{name: ownSafe,

@@ -95,7 +95,7 @@ func cleanPath(p string) string {
 
 // readings returns r with each path that routers other than ServeMux may read, or nil if all routers read the
 // same path. ServeMux redirects /search/../healthz to /healthz, other routers serve it below /search/, and
-// some read %2F as a slash. With the rules of one reading, a client could evade the limits of another route.
+// some read %2F as a slash. Without all readings, a client could reach a route without the route's limits.
 func readings(r *http.Request) (all []*http.Request) {
 	escaped := r.URL.EscapedPath()
 	if isPlain(escaped) {

@@ -77,7 +77,7 @@ func checkPattern(pattern string) error {
 }
 
 var (
-	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // not useful: a line of matcher.add
+	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // always the source line of matcher.add
 	conflictForm = regexp.MustCompile(`^pattern ".*" conflicts with pattern (".*"):\s`)
 )
 

@@ -112,8 +112,7 @@ func (l *limiter) serves(c hybrid.Config) bool {
 	return have.Version == c.Version && have.Policy == c.Policy && slices.Equal(have.Priorities, c.Priorities)
 }
 
-// limitersFor returns a limiter for each rule of t: the limiter in before if it can serve the rule, or a new
-// one.
+// limitersFor returns a limiter for each rule of t. A limiter in before that can serve its rule stays.
 func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string]*limiter, err error) {
 	all = map[string]*limiter{}
 	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {

@@ -82,7 +82,7 @@ func Status(err error) error {
 		s := status.New(codes.ResourceExhausted, err.Error())
 		if after := denial.RetryAfter(); after > 0 {
 			info := &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
-			if with, failed := s.WithDetails(info); failed == nil { // always: WithDetails fails only for OK
+			if with, failed := s.WithDetails(info); failed == nil { // only the code OK fails
 				s = with
 			}
 		}
