@@ -25,7 +25,7 @@ var customers = map[string]string{"secret-of-ann": "ann", "secret-of-big": "big"
 
 var times = map[string]int64{"0:big": 2} // factors of limits by key; FirstOf puts "0:" before a customer
 
-// customer returns "" for a request without an API key. FirstOf replaces "" by the address.
+// customer returns "" for a request without an API key. FirstOf then runs the KeyFunc of the address.
 func customer(r *http.Request) (string, error) { return customers[r.Header.Get("X-API-Key")], nil }
 
 // open returns the API, and its limiters by name.

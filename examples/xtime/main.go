@@ -32,7 +32,7 @@ func main() {
 	check(err)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	limiter := xtime.New(shared.Key(cmp.Or(*url, "test site"))) // was rate.NewLimiter(20, 5)
+	limiter := xtime.New(shared.Key(cmp.Or(*url, "test site"))) // replaces rate.NewLimiter(20, 5)
 	http.DefaultClient.Timeout = 10 * time.Second
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	check(shared.Ping(ctx)) // Without a ping, the first Wait may fail.

@@ -54,6 +54,6 @@
 // admitted, and other requests get 503, because they may be within their limit. The failure of a limiter has
 // the status 503 too.
 //
-// Three answers have no Retry-After, because the request can never be admitted: 413 if the cost exceeds the
-// burst, 411 if the cost depends on a missing length, 400 for a missing key or a negative cost.
+// A request that can never be admitted gets no Retry-After: the status is 413 if the cost exceeds the burst,
+// 411 if the cost depends on a missing length, and 400 for a missing key or a negative cost.
 package httplimit

@@ -40,8 +40,8 @@ func Header(name string) KeyFunc {
 }
 
 // Pattern returns the pattern of http.ServeMux that the request matched. Pattern is for the handlers of a
-// mux, as in mux.Handle("GET /orders", limit(orders)). In a Middleware around the mux, Pattern returns an
-// error, because no pattern has matched yet.
+// mux, as in mux.Handle("GET /orders", limit(orders)); the mux's own answers, 404 and 405, are not limited.
+// In a Middleware around the mux, Pattern returns an error, because no pattern has matched yet.
 func Pattern(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", fmt.Errorf("%w: no http.ServeMux pattern has matched the request", ErrNoKey)
@@ -70,8 +70,8 @@ func Path(wildcard string) KeyFunc {
 // ErrNoKey. Otherwise a client could invent a new key for each request. FirstOf panics without keys.
 func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
-// Combine returns a KeyFunc that makes one key of several, such as "this user on this route". Requests have
-// the same combined key only if all of keys return the same. Do not read the format of the combined key. The
-// KeyFunc returns an error if one of keys returns an error or an empty key. To limit a request by several
-// keys, each with its own limit, use Also. Combine panics without keys.
+// Combine returns a KeyFunc that makes one key of several, such as "this user on this route". Two requests
+// have the same combined key only if each KeyFunc in keys returns the same key for both. The format of the
+// combined key may change. The KeyFunc returns an error if one of keys returns an error or an empty key. To
+// limit a request by several keys, each with its own limit, use Also. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }

@@ -70,7 +70,7 @@ func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)
 	return func(s *settings) { s.onError = answer }
 }
 
-// Status sets the status of the answer to a denied request, 200 to 999; 429 without Status. Any other code
+// Status sets the status of the answer to a denied request; 429 without Status. A code below 200 or above 999
 // makes Middleware and Select panic.
 func Status(code int) Option { return func(s *settings) { s.status = code } }
 

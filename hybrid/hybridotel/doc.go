@@ -8,8 +8,8 @@
 //	err = telemetry.Wait(ctx, limiter.Key("user-17"))
 //
 // Register, Store and Wait work without each other. Register reports metrics from hybrid.Stats. Store reports
-// round trips and their spans. Wait reports the durations and outcomes of waits. None of them slows down
-// Key.Allow, because collections read Stats.
+// round trips and their spans. Wait reports the durations and outcomes of waits. A Key.Allow that makes no
+// lease call stays as fast, because only collections read Stats.
 //
 // # Metrics
 //

@@ -31,10 +31,10 @@ func AddressKey(address string) string { return admission.AddressKey(address) }
 // ErrNoKey. Otherwise a client could invent a new key for each call. FirstOf panics without keys.
 func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
-// Combine returns a KeyFunc that makes one key of several, such as "this user of this method". Calls have the
-// same combined key only if all of keys return the same. The KeyFunc returns an error if one of keys returns
-// an error or an empty key. To limit a call by several keys, each with its own limit, use Also. Combine
-// panics without keys.
+// Combine returns a KeyFunc that makes one key of several, such as "this user of this method". Two calls have
+// the same combined key only if each KeyFunc in keys returns the same key for both. The KeyFunc returns an
+// error if one of keys returns an error or an empty key. To limit a call by several keys, each with its own
+// limit, use Also. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }
 
 // Limiter limits calls. Goroutines may share a Limiter. Use New; the zero Limiter does not work.

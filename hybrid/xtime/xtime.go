@@ -3,7 +3,7 @@
 //
 //	shared, err := hybrid.Redis(client, "crawler", hybrid.Every(50*time.Millisecond).WithBurst(5))
 //	err = shared.Ping(ctx) // opens the connection before the first Wait
-//	limiter := xtime.New(shared.Key("site")) // was rate.NewLimiter(rate.Every(50*time.Millisecond), 5)
+//	limiter := xtime.New(shared.Key("site")) // replaces rate.NewLimiter(rate.Every(50*time.Millisecond), 5)
 //	err = shared.Shutdown(ending) // gives back tokens; no interrupt may have ended the context
 //
 // A program with a limit for each host makes one shared limiter, and New(shared.Key(host)) for each host.
