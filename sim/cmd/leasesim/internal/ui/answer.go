@@ -48,7 +48,8 @@ type event struct {
 type figure struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	Exact string `json:"exact"` // the value with its interval or range
+	Exact string `json:"exact"`           // the value with its interval or range
+	Fault string `json:"fault,omitempty"` // what the fault adds to the value
 	Text  string `json:"text"`
 }
 
@@ -68,12 +69,15 @@ var headline = []struct{ key, text string }{
 	{"redis_cpu", "Time that Redis spends on these calls."},
 }
 
+const rejectsAt = 1 // the index of false_reject_ratio in headline
+
 // answer handles one request of the page for a simulation.
 type answer struct {
 	*settings
 	anyway bool // the user asked for all runs, however long they take
 	pace   *pace
 	tell   func(event)
+	again  bool // the page has the results of short runs, which longer ones may replace
 }
 
 // run sends the results of short runs first, and later the results of long runs.
@@ -100,7 +104,7 @@ func (a *answer) run(ctx context.Context) error {
 	if err := a.figures(ctx, whole); err != nil {
 		return err
 	}
-	whole.Reps = quickReps
+	whole.Reps, a.again = quickReps, true
 	if err := errors.Join(a.curves(ctx, longAfter), a.rivals(ctx, whole)); err != nil {
 		return err
 	}
@@ -121,14 +125,17 @@ func (a *answer) tooLong(s sim.Scenario, shown string) bool {
 	return true
 }
 
-// leftOut reports whether a section of the page takes too long. If so, leftOut sends a note in place of the section.
+// leftOut reports whether a section of the page takes too long. If so, the page keeps the section of short runs, or
+// gets a note in its place.
 func (a *answer) leftOut(kind string, work float64) bool {
 	needs := a.pace.needs(work)
 	if needs <= longAfter || a.anyway {
 		return false
 	}
-	a.tell(event{Kind: kind, Tables: []table{{Title: fmt.Sprintf(
-		"Left out, as it takes about %v. Use a shorter simulated time.", needs.Round(time.Second))}}})
+	if !a.again {
+		a.tell(event{Kind: kind, Tables: []table{{Title: fmt.Sprintf(
+			"Left out, as it takes about %v. Use a shorter simulated time.", needs.Round(time.Second))}}})
+	}
 	return true
 }
 
@@ -181,7 +188,10 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	}
 	for i, f := range d.Headline {
 		exact := view.Figure(headline[i].key, search.FigureOf(&r.Figures, headline[i].key))
-		e.Figures = append(e.Figures, figure{f.Name, f.Value, exact, headline[i].text})
+		e.Figures = append(e.Figures, figure{f.Name, f.Value, exact, "", headline[i].text})
+	}
+	if lost := math.Round(r.FaultStock.Mean); lost > 0 {
+		e.Figures[rejectsAt].Fault = "and " + view.Count(lost, "request") + " by the fault"
 	}
 	e.Verdicts = append(verdicts(d), a.remarks(&s, &r)...)
 	a.tell(e)
@@ -199,7 +209,7 @@ func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 	}
 	full := s.Defaults()
 	for _, f := range s.Disturbances() {
-		say("From second %.3g to %.3g, %s. The fault rejects %s wrongly; the figures above leave these out. An admitted "+
+		say("From second %.3g to %.3g, %s. The fault rejects %s wrongly; the percentages above leave these out. An admitted "+
 			"request waits for at most %.3g ms, and 99 %% of the denied requests wait for at most %.3g ms.",
 			f.From.Seconds(), f.Until.Seconds(), a.words["fault"],
 			view.Count(math.Round(r.FaultStock.Mean), "request"), r.WaitMsMax.Mean, r.DeniedWaitMsP99.Mean)
@@ -239,8 +249,9 @@ func (a *answer) curves(ctx context.Context, within time.Duration) error {
 	if a.leftOut("loads", work) {
 		return nil
 	}
-	for _, s := range all {
+	for i, s := range all {
 		load := s.Workload.Load
+		a.tell(event{Kind: "progress", Done: float64(i) / float64(len(all)), Text: "other loads"})
 		r, err := sim.Runner{}.Run(ctx, s)
 		if err != nil {
 			return err
@@ -268,7 +279,9 @@ func (a *answer) rivals(ctx context.Context, s sim.Scenario) error {
 	if a.leftOut("rivals", a.work(s)*float64(1+len(s.Rivals))) {
 		return nil
 	}
-	r, err := sim.Runner{}.Run(ctx, s)
+	r, err := sim.Runner{Progress: func(done float64) {
+		a.tell(event{Kind: "progress", Done: done, Text: "other algorithms"})
+	}}.Run(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -86,20 +86,20 @@ const number = text => text.match(/^[^,a-z]*/)[0].trim()
 const verdicts = all => all.map(v => element('p', { className: 'verdict ' + v.Mood }, v.Text))
 
 // The page shows the values before the last change beside the new values.
-let shown = {}, before = {}, running = new AbortController(), timer
+let shown = {}, before = {}, running = new AbortController(), timer, answered
 
 // fresh marks parts of the page that show the present settings.
 const fresh = (...ids) => ids.forEach(id => $(id).classList.remove('stale'))
 
 const parts = {
   texts: e => { for (const id of ['yaml', 'code']) $(id).textContent = e[id] },
-  progress: e => { show($('progress'), true); $('progress').value = e.done; $('status').textContent = `Simulating ${e.text} …` },
+  progress: e => { show($('progress'), true); $('progress').value = e.done || 0; $('status').textContent = `Simulating ${e.text} …` },
   figures: e => {
-    $('status').textContent = e.text
+    $('status').textContent = answered = e.text
     fresh('figures', 'meanings', 'verdicts', 'time')
     const was = f => (before[f.name] ?? f.value) === f.value ? '' : ' was ' + number(before[f.name])
     $('figures').replaceChildren(...e.figures.map(f => element('div', {}, element('dt', {}, f.name),
-      element('dd', {}, number(f.value), element('small', {}, was(f))))))
+      element('dd', {}, number(f.value), element('small', {}, was(f)), element('small', {}, f.fault || '')))))
     $('meanings').replaceChildren(...e.figures.map(f => element('p', {}, element('b', {}, f.name),
       ` ${f.exact}${f.value.slice(number(f.value).length)}. ${f.text}`)))
     shown = Object.fromEntries(e.figures.map(f => [f.name, f.value]))
@@ -119,7 +119,7 @@ const parts = {
     $('status').textContent = 'A setting is invalid. The figures are those before the last change.'
   },
   failed: e => { $('notice').textContent = e.text; show($('notice'), true) },
-  done: () => { $('status').textContent += '. Done' },
+  done: () => { $('status').textContent = answered + '. Done' },
 }
 
 function fault(knob, text) {
@@ -175,7 +175,7 @@ $('plan').onclick = async () => {
   show($('use'), false)
   $('planning').textContent = 'Planning, which takes as long as 20 to 40 runs …'
   await ask('plan', { 'X-Wrong': $('wrong').value }, mine.signal, e => {
-    if (e.kind === 'progress') { $('planned').value = e.done; $('planning').textContent = `Planning, ${e.text} …`; return }
+    if (e.kind === 'progress') { $('planned').value = e.done || 0; $('planning').textContent = `Planning, step ${1 + ['grid', 'refine', 'confirm', 'stress'].indexOf(e.text)} of 4 …`; return }
     $('planning').textContent = e.text || ''
     if (e.kind === 'wrong') for (const w of e.wrong) fault({ field: $('wrong'), wrong: $('wrong-wrong') }, (w.knob === 'wrong' ? '' : w.knob + ' ') + w.text)
     if (e.kind !== 'plan') return

@@ -124,7 +124,7 @@ func (s *server) secret(run func(a *answer, r *http.Request) error) http.Handler
 			if lines.Encode(e) == nil {
 				flush.Flush()
 			}
-		}}
+		}, false}
 		if faults := a.validate(); len(faults) > 0 {
 			a.tell(event{Kind: "wrong", Wrong: faults})
 			return

@@ -167,7 +167,7 @@ func TestAnInvalidKnobSaysTheAllowedValues(t *testing.T) {
 }
 
 func TestShortRunsComeFirstAndLongOnesReplaceThem(t *testing.T) {
-	all, kinds := events(t, ask(t.Context(), made(), "simulate?load=2&fault=hang&fault_s=1&"+tiny))
+	all, kinds := events(t, ask(t.Context(), made(), "simulate?load=2&fallback=deny&fault=hang&fault_s=1&"+tiny))
 	testkit.Must(t, kinds == "texts figures loads rivals figures loads rivals done ", "%s", kinds)
 	short, long := all[1], all[4]
 	testkit.Check(t, strings.Contains(short.Text, "a first answer") && strings.HasPrefix(long.Text, "10 runs of"),
@@ -180,6 +180,7 @@ func TestShortRunsComeFirstAndLongOnesReplaceThem(t *testing.T) {
 	testkit.Check(t, len(long.Figures) == len(names) && strings.Contains(all[0].Code, "hybrid.Config{"), "%+v", all[0])
 	testkit.Check(t, slices.ContainsFunc(long.Verdicts, func(v view.Verdict) bool { return strings.Contains(v.Text, "Redis hangs") }),
 		"the verdicts are %v", long.Verdicts)
+	testkit.Check(t, strings.HasSuffix(long.Figures[rejectsAt].Fault, " by the fault"), "%+v hides the fault's cost", long.Figures)
 	testkit.Check(t, len(all[5].Tables[0].Cells) == 1+len(loads), "the loads are %v", all[5].Tables[0].Cells)
 }
 
@@ -189,7 +190,7 @@ func TestALongSimulationOffersAShorterOne(t *testing.T) {
 	testkit.Must(t, kinds == "texts long ", "%s", kinds)
 	testkit.Check(t, strings.HasPrefix(all[1].Text, "No figures yet: 2 runs of "), "%q", all[1].Text)
 	link := url.Values{"rate": {"200000"}, "seconds": {fmt.Sprint(all[1].Seconds)}}
-	a := &answer{read(link), false, &s.pace, func(event) {}}
+	a := &answer{read(link), false, &s.pace, func(event) {}, false}
 	testkit.Check(t, !a.tooLong(a.short(1.1, quickReps, quickFor, true), ""), "%v s are too long", all[1].Seconds)
 }
 
