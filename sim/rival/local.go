@@ -9,9 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/violation"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // pairs has the state of each process for each key. Only pairs with a request take memory: most processes of
@@ -65,77 +63,49 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 	return s.buckets.of(p, key, centralOf(s.parts[weight])).Take(now, n)
 }
 
-// batches leases without a ledger. A process that runs out of tokens draws a batch from the key's source. A
-// source that has less than a batch grants all its tokens if they suffice for the request, else none.
+// batches leases tokens of a central bucket without a ledger. A process that runs out of tokens draws a batch,
+// or all tokens of a bucket that has less than a batch, if they suffice for the request. A process spends its
+// tokens at any time, and the bucket refills meanwhile: N processes that each hold all but one token of a batch
+// admit Burst + N*(batch-1) at one time.
 type batches struct {
 	calls
 	batch   int64
-	burst   int64    // largest request, in tokens
-	sources []source // source of each key
-	stocks  pairs[stock]
+	burst   int64     // largest request, in tokens
+	buckets []Central // bucket of each key
+	held    pairs[int64]
 }
 
-// source has the tokens of one key.
-type source interface {
-	// windows returns the current window of each limit. At the end of a window, tokens in stocks become void.
-	windows(now int64) [lease.LimitsMax]int64
-	// draw takes want tokens, or all tokens if fewer are left, or none if fewer than need are left.
-	draw(now, need, want int64) int64
-}
-
-// stock counts the tokens that a process holds of one key, for the windows of all limits.
-type stock struct {
-	windows [lease.LimitsMax]int64
-	n       int64
-}
-
-func newBatches(f Fleet, argument string, batch int64, rates []rate, fresh func() source) (Algorithm, error) {
-	b := &batches{batch: batch, stocks: pairs[stock]{}}
-	b.burst = slices.MinFunc(rates, func(a, b rate) int { return cmp.Compare(a.burst, b.burst) }).burst
-	if argument != "" {
-		var err error
-		if b.batch, err = strconv.ParseInt(argument, 10, 64); err != nil || b.batch < 1 {
-			return nil, violation.New(ErrArgument, "", argument, "must be a batch of 1 or more tokens")
-		}
-	}
-	for range f.Keys {
-		b.sources = append(b.sources, fresh())
-	}
-	return b, nil
-}
-
-func (b *batches) Decide(now int64, p, key int, n int64) bool {
-	from, held := b.sources[key], b.stocks.of(p, key, stock{})
-	if windows := from.windows(now); held.windows != windows {
-		*held = stock{windows: windows}
-	}
-	if n <= 0 || n > b.burst {
-		return n == 0
-	}
-	if held.n < n {
-		b.made++
-		held.n += from.draw(now, n-held.n, b.batch)
-	}
-	if held.n < n {
-		return false
-	}
-	held.n -= n
-	return true
-}
-
-// newLocalBatches returns batches of a central bucket. A process spends its tokens at any time, and the
-// bucket refills meanwhile. N processes that each hold all but one token of a batch admit Burst + N*(batch-1)
-// at one time.
 func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
 	central, err := NewCentral(f.Limits)
 	if err != nil {
 		return nil, err
 	}
-	return newBatches(f, argument, defaultBatch(f), central.rates, func() source { own := central; return &own })
+	b := &batches{batch: defaultBatch(f), held: pairs[int64]{}}
+	b.burst = slices.MinFunc(central.rates, func(a, b rate) int { return cmp.Compare(a.burst, b.burst) }).burst
+	if argument != "" {
+		if b.batch, err = strconv.ParseInt(argument, 10, 64); err != nil || b.batch < 1 {
+			return nil, violation.New(ErrArgument, "", argument, "must be a batch of 1 or more tokens")
+		}
+	}
+	b.buckets = slices.Repeat([]Central{central}, f.Keys)
+	return b, nil
 }
 
-// windows returns equal windows at all times: stocks of a bucket's tokens never become void.
-func (c *Central) windows(int64) (always [lease.LimitsMax]int64) { return always }
+func (b *batches) Decide(now int64, p, key int, n int64) bool {
+	if n <= 0 || n > b.burst {
+		return n == 0
+	}
+	held := b.held.of(p, key, 0)
+	if *held < n {
+		b.made++
+		*held += b.buckets[key].draw(now, n-*held, b.batch)
+	}
+	if *held < n {
+		return false
+	}
+	*held -= n
+	return true
+}
 
 // defaultBatch returns the number of tokens that the tightest rate adds in 100 ms, divided by the number of
 // processes and rounded down, but at least 1.
@@ -149,47 +119,6 @@ func defaultBatch(f Fleet) int64 {
 		}
 	}
 	return max(batch, 1)
-}
-
-// windowCounters counts the tokens that were leased in one aligned window of each limit. Tokens that a
-// process has not spent at the end of a window are void, so no lease outlives its window, and a whole quota
-// may be admitted on each side of a boundary. No process can use the unspent batches of other processes in
-// the same window.
-type windowCounters struct {
-	rates []rate
-	used  [lease.LimitsMax]struct{ window, n int64 }
-}
-
-func newWindowLeases(f Fleet, argument string) (Algorithm, error) {
-	rates, err := ratesOf(f.Limits, 1, 1)
-	if err != nil {
-		return nil, err
-	}
-	return newBatches(f, argument, 20, rates, func() source { return &windowCounters{rates: rates} })
-}
-
-func (w *windowCounters) windows(now int64) (current [lease.LimitsMax]int64) {
-	for i, r := range w.rates {
-		current[i] = exact.FloorDiv(now-r.origin, r.window)
-		if w.used[i].window != current[i] {
-			w.used[i].window, w.used[i].n = current[i], 0
-		}
-	}
-	return current
-}
-
-func (w *windowCounters) draw(_, need, want int64) int64 {
-	n := max(need, want)
-	for i, r := range w.rates {
-		n = min(n, r.burst-w.used[i].n)
-	}
-	if n < need {
-		return 0
-	}
-	for i := range w.rates {
-		w.used[i].n += n
-	}
-	return n
 }
 
 // settleAfterwards lets every process admit by its own view of the bucket. Once per period, each process at a

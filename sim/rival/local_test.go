@@ -218,18 +218,3 @@ func TestSettlingLateAndInOrderIsAsGoodAsAtEveryMoment(t *testing.T) {
 	}
 	showMuch(t, seen)
 }
-
-// TestWindowLeasesStrandWhatTheirHoldersDoNotSpend: it is missing for the rest of the window.
-func TestWindowLeasesStrandWhatTheirHoldersDoNotSpend(t *testing.T) {
-	for _, n := range []int{50, 128, 256, 512} {
-		// Given a window of 1,000 in batches of 20, and processes that each come twelve times, in turns,
-		a, admitted := start(t, "window_leases", fleetOf(n, lease.PerSecond(1000))), int64(0)
-		for i := range 12 * n {
-			if a.Decide(int64(i), i%n, 0, 1) {
-				admitted++
-			}
-		}
-		// then fifty of them have leased all of it, and spend twelve of twenty tokens.
-		testkit.Check(t, admitted == 600 && a.RoundTrips() >= 50, "%d processes: %d are admitted", n, admitted)
-	}
-}

@@ -108,8 +108,6 @@ var entries = slices.Concat(
 			text: "a token bucket of R/N and Burst/N in each process, by weight; no calls"},
 		{name: "local_batches", build: newLocalBatches, argument: "TOKENS",
 			text: "batches of 100 ms of R/N (TOKENS) from one bucket, spent locally; no ledger or expiry"},
-		{name: "window_leases", build: newWindowLeases, argument: "TOKENS",
-			text: "batches of 20 (TOKENS) from a counter per window of Burst/R, void at its end"},
 		{name: "settle_afterwards", build: newSettleAfterwards, argument: "PERIOD",
 			text: "each process admits by its own view of the bucket and settles every 100 ms (PERIOD)"},
 	},

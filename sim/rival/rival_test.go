@@ -145,9 +145,8 @@ func anyGap(rng *rand.Rand) int64 { return rng.Int64N(1 << rng.IntN(51)) }
 
 func TestNamesAreFoundDescribedAndInOrder(t *testing.T) {
 	got := Names()
-	testkit.Check(t, len(got) == 12 && got[0] == "central" && got[1] == "central_client", "Names() is %v", got)
+	testkit.Check(t, len(got) == 11 && got[0] == "central" && got[1] == "central_client", "Names() is %v", got)
 	for _, name := range append(got, "sliding_cells:20", "sliding_cells_client:1", "local_batches:7",
-		"window_leases:7",
 		"settle_afterwards:5ms") {
 		start(t, name, fleetOf(3, tenPerSecond))
 		testkit.Check(t, Describe(name) != "", "%s is not described", name)
