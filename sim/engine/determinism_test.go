@@ -29,7 +29,7 @@ func randomScenarios(t *testing.T, short, long int) (all []scenario.Scenario) {
 		}
 		s.Rivals = []string{"central", "central_client", "local_batches"}
 		if !slices.ContainsFunc(s.Limits, func(l lease.Limit) bool { return l.Kind != lease.KindBucket }) {
-			s.Rivals = append(s.Rivals, "settle_afterwards:30ms") // knows token buckets only
+			s.Rivals = append(s.Rivals, "settle_afterwards") // knows token buckets only
 		}
 		all = append(all, s)
 	}

@@ -303,7 +303,7 @@ type expiring struct {
 	until  int64 // true time of expiry; later callers make a new bucket
 }
 
-func newCentral(f Fleet, _ string) (Algorithm, error) {
+func newCentral(f Fleet) (Algorithm, error) {
 	fresh, err := NewCentral(f.Limits)
 	if err != nil {
 		return nil, err

@@ -6,10 +6,6 @@ import (
 	"math"
 	"math/big"
 	"slices"
-	"strconv"
-	"time"
-
-	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 // pairs has the state of each process for each key. Only pairs with a request take memory: most processes of
@@ -37,7 +33,7 @@ type staticSplit struct {
 	buckets pairs[Central]
 }
 
-func newStaticSplit(f Fleet, _ string) (_ Algorithm, err error) {
+func newStaticSplit(f Fleet) (_ Algorithm, err error) {
 	total := int64(f.Processes)
 	for p, w := range f.Weights {
 		if p < f.Processes {
@@ -75,20 +71,14 @@ type batches struct {
 	held    pairs[int64]
 }
 
-func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
+func newLocalBatches(f Fleet) (Algorithm, error) {
 	central, err := NewCentral(f.Limits)
 	if err != nil {
 		return nil, err
 	}
-	b := &batches{batch: defaultBatch(f), held: pairs[int64]{}}
-	b.burst = slices.MinFunc(central.rates, func(a, b rate) int { return cmp.Compare(a.burst, b.burst) }).burst
-	if argument != "" {
-		if b.batch, err = strconv.ParseInt(argument, 10, 64); err != nil || b.batch < 1 {
-			return nil, violation.New(ErrArgument, "", argument, "must be a batch of 1 or more tokens")
-		}
-	}
-	b.buckets = slices.Repeat([]Central{central}, f.Keys)
-	return b, nil
+	smallest := slices.MinFunc(central.rates, func(a, b rate) int { return cmp.Compare(a.burst, b.burst) })
+	return &batches{batch: batchOf(f), burst: smallest.burst, buckets: slices.Repeat([]Central{central}, f.Keys),
+		held: pairs[int64]{}}, nil
 }
 
 func (b *batches) Decide(now int64, p, key int, n int64) bool {
@@ -107,9 +97,9 @@ func (b *batches) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// defaultBatch returns the number of tokens that the tightest rate adds in 100 ms, divided by the number of
+// batchOf returns the number of tokens that the tightest rate adds in 100 ms, divided by the number of
 // processes and rounded down, but at least 1.
-func defaultBatch(f Fleet) int64 {
+func batchOf(f Fleet) int64 {
 	batch := int64(math.MaxInt64)
 	for _, l := range f.Limits {
 		const span = 100_000_000 // nanoseconds
@@ -140,11 +130,6 @@ type settleAfterwards struct {
 	now    int64
 }
 
-const (
-	defaultPeriod = 100 * time.Millisecond
-	maxPeriod     = 24 * time.Hour
-)
-
 // store is the global state of one key. The simulation computes the settlements of a key at the next request
 // for the key, in order of time and then of processes: no request could see their result earlier.
 type store struct {
@@ -170,7 +155,10 @@ type view struct {
 	pending int64 // tokens admitted since the last settlement
 }
 
-func newSettleAfterwards(f Fleet, argument string) (Algorithm, error) {
+func newSettleAfterwards(f Fleet) (Algorithm, error) { return settlingEvery(100_000, f) }
+
+// settlingEvery returns a settleAfterwards with a period in microseconds.
+func settlingEvery(period int64, f Fleet) (Algorithm, error) {
 	full, err := NewCentral(f.Limits)
 	if err == nil && full.windowed {
 		err = fmt.Errorf("%w: settle_afterwards supports only token buckets", ErrLimit)
@@ -178,16 +166,8 @@ func newSettleAfterwards(f Fleet, argument string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	period := defaultPeriod
-	if argument != "" {
-		period, err = time.ParseDuration(argument)
-		if err != nil || period < time.Microsecond || period > maxPeriod || period%time.Microsecond != 0 {
-			return nil, violation.New(ErrArgument, "", argument,
-				"must be a period of whole microseconds with a unit, from 1us to %v", maxPeriod)
-		}
-	}
 	return &settleAfterwards{
-		full: full, period: period.Microseconds(), first: f.Processes,
+		full: full, period: period, first: f.Processes,
 		stores: slices.Repeat([]store{{Central: full}}, f.Keys), views: pairs[view]{}, since: map[int]int64{},
 	}, nil
 }

@@ -58,7 +58,7 @@ func TestLocalBatchesExceedTheBoundByAllButOneOfEveryBatch(t *testing.T) {
 	for _, batch := range []int64{1, 2, 10, 50} {
 		const processes = 8
 		limit := lease.PerSecond(100).WithBurst(500)
-		a := start(t, fmt.Sprintf("local_batches:%d", batch), fleetOf(processes, limit))
+		a := batching(t, batch, fleetOf(processes, limit))
 		// Given that every process has used one token of a batch, and the bucket is full again a day later
 		for p := range processes {
 			testkit.Must(t, a.Decide(0, p, 0, 1), "the first request was refused")
@@ -77,7 +77,7 @@ func TestLocalBatchesExceedTheBoundByAllButOneOfEveryBatch(t *testing.T) {
 
 func TestLocalBatchesAskOncePerBatch(t *testing.T) {
 	// Given batches of 10 from a bucket of 25
-	a := start(t, "local_batches:10", fleetOf(1, lease.PerSecond(1).WithBurst(25)))
+	a := batching(t, 10, fleetOf(1, lease.PerSecond(1).WithBurst(25)))
 	for i := range int64(25) {
 		testkit.Must(t, a.Decide(0, 0, 0, 1) && a.RoundTrips() == i/10+1,
 			"after %d requests there were %d round trips", i+1, a.RoundTrips())
@@ -98,7 +98,7 @@ func TestAStockIsNotSpentOnMoreThanABurst(t *testing.T) {
 	for _, limits := range [][]lease.Limit{{tenPerSecond, lease.PerSecond(100)},
 		{lease.PerSecond(100), tenPerSecond}} {
 		// Given a process that holds 4 tokens, and can draw 5
-		a := start(t, "local_batches:5", fleetOf(1, limits...))
+		a := batching(t, 5, fleetOf(1, limits...))
 		a.Decide(0, 0, 0, 1)
 		// Then 6 are refused nevertheless, as by every other algorithm, and 5 are not.
 		testkit.Check(t, !a.Decide(second, 0, 0, 6) && a.Decide(second, 0, 0, 5),
@@ -129,7 +129,7 @@ func TestEveryProcessSettlesOnceInAPeriodForAllItsKeys(t *testing.T) {
 	// Given 20 processes with 50 keys, all of which they use in the first period
 	f := fleetOf(20, lease.PerSecond(1000))
 	f.Keys = 50
-	a := start(t, "settle_afterwards:50ms", f)
+	a := settling(t, 50*ms, f)
 	for p := range f.Processes {
 		for key := range f.Keys {
 			a.Decide(0, p, key, 1)
@@ -205,7 +205,7 @@ func TestSettlingLateAndInOrderIsAsGoodAsAtEveryMoment(t *testing.T) {
 		period := 1 + rng.Int64N(90)
 		what := fmt.Sprintf("%v, %d processes and %d later, a period of %d us", f.Limits, f.Processes, later,
 			period)
-		a, definition := start(t, fmt.Sprintf("settle_afterwards:%dus", period), f), newDiligent(f, later, period)
+		a, definition := settling(t, period, f), newDiligent(f, later, period)
 		f.Processes += later
 		for i, r := range draw(rng, f, 200, 3) {
 			got, want := a.Decide(r.now, r.p, 0, r.n), definition.decide(r.now, r.p, r.n)

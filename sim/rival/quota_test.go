@@ -104,7 +104,7 @@ func TestEachAlgorithmAtABoundary(t *testing.T) {
 		{"central", lease.Sliding(100, time.Minute), 100, 0, 0, 0},
 		{"sliding_log", lease.Sliding(100, time.Minute), 100, 0, 0, 0},
 		{"fixed_window", lease.Sliding(100, time.Minute), 100, 100, 0, 100},
-		{"sliding_cells:1", lease.Sliding(100, time.Minute), 100, 0, 98, 98},
+		{oneCell, lease.Sliding(100, time.Minute), 100, 0, 98, 98},
 		{"central", lease.Calendar(100, time.Minute, 0), 100, 100, 0, 0},
 		{"fixed_window", lease.Calendar(100, time.Minute, 0), 100, 100, 0, 0},
 		{"sliding_log", lease.Calendar(100, time.Minute, 0), 100, 0, 0, 0},

@@ -41,8 +41,6 @@ import (
 var (
 	// ErrUnknown is wrapped by the error of New for an unknown name.
 	ErrUnknown = errors.New("rival: unknown algorithm")
-	// ErrArgument is wrapped by the error of New for an invalid text after the colon of a name.
-	ErrArgument = errors.New("rival: invalid argument")
 	// ErrLimit is wrapped by the error of New for limits that are invalid, or not exact in the algorithm.
 	ErrLimit = errors.New("rival: invalid limit")
 )
@@ -90,59 +88,48 @@ func (c *calls) RoundTrips() int64 { return c.made }
 
 type entry struct {
 	name, text string
-	argument   string // the argument's name in the help; "" for an algorithm without one
-	client     bool   // the algorithm uses the caller's time
-	remote     bool   // the algorithm is a Remote
-	build      func(f Fleet, argument string) (Algorithm, error)
+	client     bool // the algorithm uses the caller's time
+	remote     bool // the algorithm is a Remote
+	build      func(f Fleet) (Algorithm, error)
 }
 
 // entries lists all algorithms in the order of the documented table.
 var entries = slices.Concat(
-	both("central", "one exact limiter, one call per request; GCRA decides as its token bucket does", "", newCentral),
-	both("fixed_window", "a counter per window of Burst/R, with a quota of Burst", "", newFixedWindow),
-	both("sliding_log", "a log of the admissions of the last Burst/R, at most Burst", "", newSlidingLog),
-	both("sliding_cells", "a sliding window of Burst/R over 10 (CELLS) counters, the oldest one weighted",
-		"CELLS", newSlidingCells),
+	both("central", "one exact limiter, one call per request; GCRA decides as its token bucket does", newCentral),
+	both("fixed_window", "a counter per window of Burst/R, with a quota of Burst", newFixedWindow),
+	both("sliding_log", "a log of the admissions of the last Burst/R, at most Burst", newSlidingLog),
+	both("sliding_cells", "a sliding window of Burst/R over 10 counters, the oldest one weighted", newSlidingCells),
 	[]entry{
 		{name: "static_split", build: newStaticSplit,
 			text: "a token bucket of R/N and Burst/N in each process, by weight; no calls"},
-		{name: "local_batches", build: newLocalBatches, argument: "TOKENS",
-			text: "batches of 100 ms of R/N (TOKENS) from one bucket, spent locally; no ledger or expiry"},
-		{name: "settle_afterwards", build: newSettleAfterwards, argument: "PERIOD",
-			text: "each process admits by its own view of the bucket and settles every 100 ms (PERIOD)"},
+		{name: "local_batches", build: newLocalBatches,
+			text: "batches of 100 ms of R/N from one bucket, spent locally; no ledger or expiry"},
+		{name: "settle_afterwards", build: newSettleAfterwards,
+			text: "each process admits by its own view of the bucket and settles every 100 ms"},
 	},
 )
 
 // both returns two entries of a Remote: one by the store's time, and one by the caller's time.
-func both(name, text, argument string, build func(Fleet, string) (Algorithm, error)) []entry {
+func both(name, text string, build func(Fleet) (Algorithm, error)) []entry {
 	return []entry{
-		{name, text + "; by the store's time", argument, false, true, build},
-		{name + "_client", text + "; by the caller's time", argument, true, true, build},
+		{name, text + "; by the store's time", false, true, build},
+		{name + "_client", text + "; by the caller's time", true, true, build},
 	}
 }
 
-// find returns the entry and the argument of a name. The error wraps ErrUnknown or ErrArgument.
-func find(text string) (e entry, argument string, err error) {
-	name, argument, given := strings.Cut(text, ":")
+// find returns the entry of a name. The error wraps ErrUnknown.
+func find(name string) (entry, error) {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == name })
 	if i < 0 {
-		return e, "", violation.New(ErrUnknown, "", text, "must be one of %s", strings.Join(Names(), ", "))
+		return entry{}, violation.New(ErrUnknown, "", name, "must be one of %s", strings.Join(Names(), ", "))
 	}
-	e = entries[i]
-	switch {
-	case given && e.argument == "":
-		err = violation.New(ErrArgument, "", text, "has an argument, but %s takes none", name)
-	case given && argument == "":
-		err = violation.New(ErrArgument, "", text, "has no %s after the colon", e.argument)
-	}
-	return e, argument, err
+	return entries[i], nil
 }
 
-// New returns the named algorithm for f, before any request. Some names take an argument, as in
-// "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error wraps ErrArgument, ErrLimit
-// or ErrUnknown. An ErrUnknown lists the known names.
+// New returns the named algorithm for f, before any request. The error wraps ErrLimit, or ErrUnknown and then
+// lists the known names.
 func New(name string, f Fleet) (Algorithm, error) {
-	e, argument, err := find(name)
+	e, err := find(name)
 	if err != nil {
 		return nil, err
 	}
@@ -152,19 +139,16 @@ func New(name string, f Fleet) (Algorithm, error) {
 	case !e.client || f.Local == nil:
 		f.Local = func(_ int, now int64) int64 { return now }
 	}
-	return e.build(f, argument)
+	return e.build(f)
 }
 
-// Check returns the error that New would return for the name and its argument with any fleet.
+// Check returns an error that wraps ErrUnknown for an unknown name.
 func Check(name string) error {
-	_, err := New(name, Fleet{Processes: 1, Limits: []lease.Limit{lease.PerSecond(1)}, Keys: 1})
-	if errors.Is(err, ErrLimit) {
-		return nil
-	}
+	_, err := find(name)
 	return err
 }
 
-// Names returns the names of all algorithms without arguments, in the order of the documented table.
+// Names returns the names of all algorithms in the order of the documented table.
 func Names() (names []string) {
 	for _, e := range entries {
 		names = append(names, e.name)
@@ -172,14 +156,14 @@ func Names() (names []string) {
 	return names
 }
 
-// IsRemote reports whether the named algorithm, with or without an argument, is a [Remote].
+// IsRemote reports whether the named algorithm is a [Remote].
 func IsRemote(name string) bool {
-	e, _, err := find(name)
+	e, err := find(name)
 	return err == nil && e.remote
 }
 
-// Describe returns one line about the named algorithm (with any argument), or "" for an unknown name.
+// Describe returns one line about the named algorithm, or "" for an unknown name.
 func Describe(name string) string {
-	e, _, _ := find(name)
+	e, _ := find(name)
 	return e.text
 }

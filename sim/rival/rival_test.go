@@ -34,9 +34,47 @@ func apart(n int, d int64, limits ...lease.Limit) Fleet {
 	return f
 }
 
+// settlesOften, oneCell and threeCells name variants of algorithms for start.
+const (
+	settlesOften = "settle_afterwards every 50 us"
+	oneCell      = "sliding_cells_client with 1 cell"
+	threeCells   = "sliding_cells_client with 3 cells"
+)
+
 func start(t *testing.T, name string, f Fleet) Algorithm {
 	t.Helper()
-	a, err := New(name, f)
+	count := int64(1)
+	switch name {
+	case settlesOften:
+		return settling(t, 50, f)
+	case threeCells:
+		count = 3
+	case oneCell:
+	default:
+		a, err := New(name, f)
+		testkit.NoErr(t, err)
+		return a
+	}
+	if f.Local == nil {
+		f.Local = func(_ int, now int64) int64 { return now }
+	}
+	a, err := newCells(f, count, count)
+	testkit.NoErr(t, err)
+	return a
+}
+
+// batching returns local_batches with batches of another size.
+func batching(t *testing.T, batch int64, f Fleet) Algorithm {
+	t.Helper()
+	a := start(t, "local_batches", f)
+	a.(*batches).batch = batch
+	return a
+}
+
+// settling returns settle_afterwards with a period in microseconds.
+func settling(t *testing.T, period int64, f Fleet) Algorithm {
+	t.Helper()
+	a, err := settlingEvery(period, f)
 	testkit.NoErr(t, err)
 	return a
 }
@@ -146,8 +184,7 @@ func anyGap(rng *rand.Rand) int64 { return rng.Int64N(1 << rng.IntN(51)) }
 func TestNamesAreFoundDescribedAndInOrder(t *testing.T) {
 	got := Names()
 	testkit.Check(t, len(got) == 11 && got[0] == "central" && got[1] == "central_client", "Names() is %v", got)
-	for _, name := range append(got, "sliding_cells:20", "sliding_cells_client:1", "local_batches:7",
-		"settle_afterwards:5ms") {
+	for _, name := range got {
 		start(t, name, fleetOf(3, tenPerSecond))
 		testkit.Check(t, Describe(name) != "", "%s is not described", name)
 	}
@@ -167,17 +204,8 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		says  []string
 	}{
 		{"magic", f, ErrUnknown, append(Names(), `"magic"`)},
+		{"central:5", f, ErrUnknown, []string{`"central:5"`}},
 		{"CENTRAL", f, ErrUnknown, []string{`"CENTRAL"`}},
-		{"central:5", f, ErrArgument, []string{"has an argument, but central takes none"}},
-		{"local_batches:", f, ErrArgument, []string{"has no TOKENS after"}},
-		{"local_batches:0", f, ErrArgument, []string{`"0"`, "1 or more"}},
-		{"local_batches:ten", f, ErrArgument, []string{`"ten"`}},
-		{"sliding_cells:0", f, ErrArgument, []string{`"0"`, "1 to 10000"}},
-		{"sliding_cells_client:10001", f, ErrArgument, []string{`"10001"`, "1 to 10000"}},
-		{"settle_afterwards:50", f, ErrArgument, []string{`"50"`, "with a unit"}},
-		{"settle_afterwards:0s", f, ErrArgument, []string{`"0s"`, "from 1us"}},
-		{"settle_afterwards:1500ns", f, ErrArgument, []string{`"1500ns"`}},
-		{"settle_afterwards:8760h", f, ErrArgument, []string{"24h0m0s"}},
 		{"central", awful, ErrLimit, []string{"Limits has 5 entries", "Limits[0]", "Tokens is 0"}},
 		{"fixed_window", awful, ErrLimit, []string{"Limits has 5 entries", "Limits[0]", "Tokens is 0"}},
 		{"sliding_cells", fleetOf(1, lease.Every(9*time.Microsecond)), ErrLimit, []string{"9/10 us", "at least 1"}},

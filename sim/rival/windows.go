@@ -7,10 +7,8 @@ import (
 	"math/big"
 	"math/bits"
 	"slices"
-	"strconv"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
-	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 // windows is an algorithm that keeps a window for every key and limit, or one for all limits of a key.
@@ -76,7 +74,7 @@ type admissions struct {
 
 type admission struct{ at, n int64 }
 
-func newSlidingLog(f Fleet, _ string) (Algorithm, error) {
+func newSlidingLog(f Fleet) (Algorithm, error) {
 	rates, err := ratesOf(f.Limits, 1, 1)
 	if err != nil {
 		return nil, err
@@ -145,23 +143,9 @@ type counter struct {
 	until   int64 // true time of the counter's expiry
 }
 
-const (
-	defaultCells = 10
-	maxCells     = 10_000
-)
+func newFixedWindow(f Fleet) (Algorithm, error) { return newCells(f, 1, 0) }
 
-func newFixedWindow(f Fleet, _ string) (Algorithm, error) { return newCells(f, 1, 0) }
-
-func newSlidingCells(f Fleet, argument string) (Algorithm, error) {
-	count := int64(defaultCells)
-	if argument != "" {
-		var err error
-		if count, err = strconv.ParseInt(argument, 10, 64); err != nil || count < 1 || count > maxCells {
-			return nil, violation.New(ErrArgument, "", argument, "must be 1 to %d cells", maxCells)
-		}
-	}
-	return newCells(f, count, count)
-}
+func newSlidingCells(f Fleet) (Algorithm, error) { return newCells(f, 10, 10) }
 
 func newCells(f Fleet, count, history int64) (Algorithm, error) {
 	if err := validLimits(f.Limits); err != nil {

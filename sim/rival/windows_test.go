@@ -97,7 +97,7 @@ func newNaive(name string, l lease.Limit) naive {
 		return cells(1, 0)
 	case "sliding_cells_client":
 		return cells(10, 10)
-	case "sliding_cells_client:3":
+	case threeCells:
 		return cells(3, 3)
 	default:
 		return cells(1, 1)
@@ -114,7 +114,7 @@ func TestWindowsAgreeWithTheirDefinitions(t *testing.T) {
 		{Tokens: 7, Per: 45 * time.Microsecond, Burst: 9},
 	}
 	for _, name := range []string{"fixed_window_client", "sliding_log_client", "sliding_cells_client",
-		"sliding_cells_client:3", "sliding_cells_client:1"} {
+		threeCells, oneCell} {
 		for _, limit := range slices.Repeat(limits, 10) {
 			// Given clocks that are apart by anything from nothing to some windows, and all of them wrong
 			f := fleetOf(1+rng.IntN(4), limit)
@@ -148,7 +148,7 @@ func TestWindowsAgreeWithTheirDefinitions(t *testing.T) {
 // than what has flowed in.
 func TestSlidingWindowsKeepTheBound(t *testing.T) {
 	rng := testkit.Rand(t)
-	for _, name := range []string{"sliding_log", "sliding_cells", "sliding_cells:1", "sliding_cells:3"} {
+	for _, name := range []string{"sliding_log", "sliding_cells", oneCell, threeCells} {
 		for range 200 {
 			limit := lease.PerSecond(1 + rng.Int64N(500)).WithBurst(1 + rng.Int64N(100))
 			window := limit.TimeToFull().Microseconds()

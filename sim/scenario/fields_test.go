@@ -55,7 +55,6 @@ redis:
 		"groups[0].scale[1].at=31s":                         "is 31s, must be 0s to 30s",
 
 		"rivals=[central, a]; rivals[1]=centrl":                   `is "centrl", must be one of `,
-		"rivals=[central]; rivals[0]=local_batches:0":             `is "0", must be a batch of`,
 		"workload.kind=possion":                                   `is "possion", must be one of constant, poisson`,
 		"workload.verb=ask":                                       `is "ask", must be one of allow, try, wait`,
 		"workload.rate=1e10/s":                                    "is 1e+10/s, must be 0/s to 1e+09/s",

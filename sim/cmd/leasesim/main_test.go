@@ -156,7 +156,6 @@ run -f @twice => @twice:9:1:
 run --set policy.tarjet=1s => leasesim: --set policy.tarjet=1s: policy.tarjet: 
 compare --rivals central,tortoise => --rivals: unknown algorithm: "tortoise"
 run -f @rival => @rival:9:19: rivals[1]: is "centrl", must be one of central, 
-compare --set rivals=[central:7] => rivals[0] is "central:7", has an argument, but central takes none
 replay => leasesim: replay needs a --trace
 replay --trace nowhere.csv => leasesim: --trace: stat nowhere.csv
 run -f example:priorities --set workload.load=5

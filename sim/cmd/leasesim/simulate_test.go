@@ -103,7 +103,7 @@ func TestCompareRunsItsRivals(t *testing.T) {
 	for line, want := range map[string][]string{
 		own:                           {"fixed_window"}, // as the scenario names it
 		own + " --rivals sliding_log": {"sliding_log"},
-		"compare --rivals local_batches:50,fixed_window": {"local_batches:50", "fixed_window"},
+		"compare --rivals local_batches,fixed_window": {"local_batches", "fixed_window"},
 	} {
 		e := pretend(t, report(), nil, line).ends(0).shows(view.Own, "excess")
 		testkit.Check(t, slices.Equal(e.ran[0].Rivals, want), "%s: %v, want %v", line, e.ran[0].Rivals, want)
