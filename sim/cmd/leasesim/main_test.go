@@ -185,7 +185,7 @@ plan --set policy.target=9h => policy
 compare --redis localhost:1 => --redis needs --live
 compare --live --rivals fixed_window => --rivals cannot be combined with --live
 compare --live --set 'limits=[9 each 1h]'
-  => live cannot run this scenario: limits is [9 each 1h], must be one limit, and for a comparison not a calendar
+  => live cannot run this scenario: limits is [9 each 1h], must be one limit, and not a calendar
 `
 
 func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {

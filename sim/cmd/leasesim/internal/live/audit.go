@@ -49,13 +49,9 @@ func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64,
 }
 
 // worstOf returns the worst window of all keys: the largest excess, or without an excess the most admissions.
-func worstOf(bound audit.Bound, asked []asks, ahead interval) (worst audit.Window, err error) {
+func worstOf(bound audit.Bound, asked []asks) (worst audit.Window, err error) {
 	for key, a := range asked {
-		shifted := make([]audit.Span, len(a.admitted))
-		for i, x := range a.admitted {
-			shifted[i] = audit.Span{Before: x.Before + ahead.from, After: x.After + ahead.to, N: x.N}
-		}
-		w, err := audit.Worst(shifted, bound)
+		w, err := audit.Worst(a.admitted, bound)
 		if err != nil {
 			return w, fmt.Errorf("leasesim: audit: %w", err)
 		}
@@ -64,12 +60,11 @@ func worstOf(bound audit.Bound, asked []asks, ahead interval) (worst audit.Windo
 			worst = w
 		}
 	}
-	worst.From, worst.To = worst.From-ahead.from, worst.To-ahead.to
 	return worst, nil
 }
 
 // Central has the tokens that one exact limiter of the same kind would have admitted for the same requests.
-// The limiter is a token bucket, a log of all admissions, or a counter of the period.
+// The limiter is a token bucket or a log of all admissions.
 type Central struct {
 	Limiter  string  `json:"limiter"`
 	Admitted int64   `json:"admitted"`
@@ -78,12 +73,11 @@ type Central struct {
 
 // central replays the requests for each key in the order of time. admitted is the number of tokens that the
 // fleet admitted. central returns nil if there are no requests.
-func central(limit lease.Limit, asked []asks, admitted int64, ahead interval) (*Central, error) {
-	words := map[lease.Kind]string{
-		lease.KindBucket: "token bucket", lease.KindSliding: "sliding log",
-		lease.KindCalendar: "counter of the period",
+func central(limit lease.Limit, asked []asks, admitted int64) (*Central, error) {
+	c, requests := Central{Limiter: "token bucket"}, 0
+	if limit.Kind == lease.KindSliding {
+		c.Limiter = "sliding log"
 	}
-	c, requests := Central{Limiter: words[limit.Kind]}, 0
 	for _, a := range asked {
 		limiter, err := rival.NewCentral([]lease.Limit{limit})
 		if err != nil {
@@ -92,8 +86,8 @@ func central(limit lease.Limit, asked []asks, admitted int64, ahead interval) (*
 		all := slices.Concat(a.admitted, a.denied)
 		slices.SortFunc(all, func(a, b audit.Span) int { return cmp.Compare(a.Before, b.Before) })
 		requests += len(all)
-		for _, s := range all { // times by the server's clock, in microseconds
-			if limiter.Take((s.Before+ahead.from)/1000, s.N) {
+		for _, s := range all {
+			if limiter.Take(s.Before/1000, s.N) {
 				c.Admitted += s.N
 			}
 		}

@@ -80,10 +80,6 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if asked.Err() != nil {
 		return Report{}, fmt.Errorf("leasesim: %w", context.Cause(asked))
 	}
-	var ahead interval
-	if err := redis.compareClocks(ctx, o.limit(), &ahead); err != nil {
-		return Report{}, err
-	}
 	before, _ := redis.served(ctx) // zero if the server does not report it
 	began := time.Now().Add(startDelay)
 	for i, p := range fleet {
@@ -101,10 +97,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		interrupted = fmt.Errorf("leasesim: %w", context.Cause(asked))
 		lasted = min(lasted, max(time.Since(began), time.Millisecond))
 	}
-	if err := redis.compareClocks(ctx, o.limit(), &ahead); err != nil {
-		return Report{}, err
-	}
-	report, err := summarise(o, lasted, redis.name, fleet, ahead)
+	report, err := summarise(o, lasted, redis.name, fleet)
 	if now, silent := redis.served(ctx); silent == nil {
 		report.ServiceTimeNs = int64(now.since(before))
 	}

@@ -24,53 +24,42 @@ func TestCentralLimiterIsExact(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		limit lease.Limit
-		ahead interval
 		asks  []int64
 		want  int64
 	}{
 		// A window of 10 s has room again 10 s after the first admission, and not before.
-		{"sliding", lease.Sliding(2, 10*second), interval{}, []int64{5, 6, 7, 14, 15, 15, 16, 25}, 5},
-		{"calendar", lease.Calendar(2, 10*second, 5*second), interval{}, []int64{5, 14, 14, 15, 16, 24, 25}, 5},
-		{"bucket", lease.PerSecond(1).WithBurst(2), interval{}, []int64{5, 5, 5, 6, 6, 9, 9, 9}, 5},
-		// By a server whose clock is 3 s ahead, a period ends 3 s earlier.
-		{"a clock ahead", lease.Calendar(2, 10*second, 0), interval{3e9, 3e9}, []int64{5, 6, 6, 7, 7, 7}, 4},
+		{"sliding", lease.Sliding(2, 10*second), []int64{5, 6, 7, 14, 15, 15, 16, 25}, 5},
+		{"bucket", lease.PerSecond(1).WithBurst(2), []int64{5, 5, 5, 6, 6, 9, 9, 9}, 5},
 	} {
 		// Only the requests count, and not which of them the fleet admitted.
-		got, err := central(c.limit, []asks{{seconds(c.asks[:2]...), seconds(c.asks[2:]...)}}, 2, c.ahead)
+		got, err := central(c.limit, []asks{{seconds(c.asks[:2]...), seconds(c.asks[2:]...)}}, 2)
 		testkit.NoErr(t, err)
 		testkit.Check(t, got.Admitted == c.want && got.Part == 2/float64(c.want), "%s: %+v, want %d", c.name, *got,
 			c.want)
 	}
-	got, err := central(lease.PerSecond(1), make([]asks, 2), 0, interval{})
+	got, err := central(lease.PerSecond(1), make([]asks, 2), 0)
 	testkit.Check(t, got == nil && err == nil, "without a request: %+v, %v", got, err)
 }
 
-func TestAuditGoesByTheServersClockOnlyForACalendar(t *testing.T) {
-	sliding, calendar := lease.Sliding(2, 10*second), lease.Calendar(2, 10*second, 0)
+func TestAuditFindsTheWorstWindowOfEachKey(t *testing.T) {
 	for _, c := range []struct {
 		name       string
-		limit      lease.Limit
 		overcommit int64
-		ahead      interval
 		admitted   []int64
 		want       int64
 	}{
-		{"sliding", sliding, 0, interval{}, []int64{1, 2, 11, 12}, 0},
-		{"one too many", sliding, 0, interval{}, []int64{1, 2, 10}, 1},
-		{"overcommit", sliding, 1, interval{}, []int64{1, 2, 10}, 0},
-		// A period goes by the server's clock,
-		{"calendar", calendar, 0, interval{}, []int64{7, 8, 11}, 0},
-		{"a clock behind", calendar, 0, interval{-2e9, -2e9}, []int64{7, 8, 11}, 1},
-		// of which is counted only what is certain.
-		{"a clock that is not known", calendar, 0, interval{-2e9, 0}, []int64{7, 8, 11}, 0},
+		{"within the limit", 0, []int64{1, 2, 11, 12}, 0},
+		{"one too many", 0, []int64{1, 2, 10}, 1},
+		{"overcommit", 1, []int64{1, 2, 10}, 0},
 	} {
-		w, err := worstOf(audit.Of(c.limit, c.overcommit), []asks{{admitted: seconds(c.admitted...)}}, c.ahead)
+		bound := audit.Of(lease.Sliding(2, 10*second), c.overcommit)
+		w, err := worstOf(bound, []asks{{admitted: seconds(c.admitted...)}})
 		testkit.Check(t, err == nil && w.ExceededBy == c.want, "%s: %+v, %v, want %d", c.name, w, err, c.want)
 	}
 	// Each key has a bound of its own: 3 tokens of two keys are well, of one key one is too many.
 	bound, two, one := audit.Of(lease.PerSecond(1).WithBurst(2), 0), seconds(5, 5), seconds(5)
 	for want, asked := range [][]asks{{{admitted: two}, {admitted: one}}, {{admitted: append(two, one...)}, {}}} {
-		w, err := worstOf(bound, asked, interval{})
+		w, err := worstOf(bound, asked)
 		testkit.Check(t, err == nil && w.ExceededBy == int64(want), "%+v %v", w, err)
 	}
 }
@@ -84,7 +73,6 @@ func TestAnAdversaryTurnsAroundTheEndOfEveryWindow(t *testing.T) {
 		turns bool
 	}{
 		{lease.Sliding(9, 10*time.Second), 10 * time.Second, true},
-		{lease.Calendar(9, 10*time.Second, 2*time.Second), 9 * time.Second, true}, // 1,000,012
 		{lease.PerSecond(9), 10 * time.Second, false},
 	} {
 		var at []time.Duration

@@ -165,16 +165,13 @@ func (c *child) try() bool {
 	return c.ask(q, func(k *hybrid.Key, _ int64) bool { return k.TryAllow() })
 }
 
-// turn counts the moments half a Target before and after each end of a window or period. A token bucket has
-// no such moments.
+// turn counts the moments half a Target before and after each end of a window. A token bucket has no such
+// moments.
 func turn(limit lease.Limit, began, now time.Time, target time.Duration) int64 {
 	if !limit.Windowed() {
 		return 0
 	}
 	since := now.Sub(began)
-	if limit.Kind == lease.KindCalendar {
-		since = time.Duration(now.UnixNano()) - limit.Offset
-	}
 	return int64((since+target/2)/limit.Per + (since-target/2)/limit.Per)
 }
 

@@ -88,9 +88,8 @@ func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err
 	o = Options{Scenario: s, Key: NewKey()}
 	s = s.Defaults()
 	bad := violation.List{Kind: errScenario}
-	if len(s.Limits) != 1 || compared && s.Limits[0].Kind == lease.KindCalendar {
-		bad.Add("limits", nil, "is %v, must be one limit, and for a comparison not a calendar: the run begins at "+
-			"a random time of its period", s.Limits)
+	if len(s.Limits) != 1 || s.Limits[0].Kind == lease.KindCalendar {
+		bad.Add("limits", nil, "is %v, must be one limit, and not a calendar", s.Limits)
 	}
 	ownLoad := func(g sim.Group) bool { return g.Workload != nil }
 	attack := s.Workload.Kind == sim.Adversary && !slices.ContainsFunc(s.Groups, ownLoad)
@@ -198,17 +197,12 @@ func (o Options) leased() lease.Config {
 // limit returns the only limit of the run.
 func (o Options) limit() lease.Limit { return o.Scenario.Limits[0] }
 
-// entitlement returns the most tokens that the limit can give all keys in d. A window limit counts all
-// windows in d, and a calendar one more, because a run may begin and end within a period.
+// entitlement returns the most tokens that the limit can give all keys in d.
 func (o Options) entitlement(d time.Duration) float64 {
 	l := o.limit()
 	most := float64(l.Capacity()) + l.Rate()*d.Seconds()
 	if l.Windowed() {
-		windows := max(1, math.Ceil(float64(d)/float64(l.Per)))
-		if l.Kind == lease.KindCalendar {
-			windows++
-		}
-		most = float64(l.Tokens) * windows
+		most = float64(l.Tokens) * max(1, math.Ceil(float64(d)/float64(l.Per)))
 	}
 	return (most + float64(o.Scenario.Policy.Overcommit)) * float64(cmp.Or(o.Scenario.Keys.Count, 1))
 }

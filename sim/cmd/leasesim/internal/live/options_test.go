@@ -70,7 +70,7 @@ func TestFieldsThatLiveLacksAreNotedOrRefused(t *testing.T) {
 	// Without a limit and a load that real processes can play, there is no run.
 	for set, want := range map[string]string{
 		"limits=[100/s, 1000/m]":                 "limits is [100/s 1000/m], must be one limit",
-		"limits=[100 each 1h]":                   "must be one limit, and for a comparison not a calendar",
+		"limits=[100 each 1h]":                   "must be one limit, and not a calendar",
 		"workload={kind: adversary}":             "workload.kind is adversary, must be one whose requests do not depend",
 		"groups[0].workload={kind: closed}":      "workload.kind is closed, must be one whose requests do not depend",
 		"groups[0].count=257":                    "groups[0].count is 257, must be 1 to 256",
@@ -79,9 +79,9 @@ func TestFieldsThatLiveLacksAreNotedOrRefused(t *testing.T) {
 	} {
 		_, _, err := FromScenario(scenario(t, set), true)
 		testkit.Check(t, errors.Is(err, ErrUsage) && strings.Contains(err.Error(), want), "%s: %v", set, err)
-		// A run without a comparison may have a calendar or an adversary.
+		// A run without a comparison may have an adversary.
 		_, _, err = FromScenario(scenario(t, set), false)
-		alone := strings.Contains(set, "100 each") || set == "workload={kind: adversary}"
+		alone := set == "workload={kind: adversary}"
 		testkit.Check(t, (err == nil) == alone, "alone, %s: %v", set, err)
 	}
 }

@@ -57,7 +57,7 @@ type Process struct {
 }
 
 // summarise audits the files of all processes after a run of length lasted.
-func summarise(o Options, lasted time.Duration, redis string, fleet []*process, ahead interval) (Report, error) {
+func summarise(o Options, lasted time.Duration, redis string, fleet []*process) (Report, error) {
 	leased := o.leased()
 	r := Report{
 		Redis: redis, Shape: o.Scenario.Workload.Kind, Limit: o.limit().String(),
@@ -86,12 +86,12 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process, 
 			weights = append(weights, o.weights()[i])
 		}
 	}
-	w, err := worstOf(audit.Of(o.limit(), o.Scenario.Policy.Overcommit), asked, ahead)
+	w, err := worstOf(audit.Of(o.limit(), o.Scenario.Policy.Overcommit), asked)
 	if err != nil {
 		return r, err
 	}
 	if o.Scenario.Workload.Verb != sim.VerbWait { // a central limiter would have waiting requests too
-		if r.Central, err = central(o.limit(), asked, r.Admitted, ahead); err != nil {
+		if r.Central, err = central(o.limit(), asked, r.Admitted); err != nil {
 			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -15,8 +14,6 @@ import (
 	miniserver "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/yuzhi-go/yuzhi/internal/stamps"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
@@ -120,41 +117,6 @@ func (v *server) masters(ctx context.Context, f func(context.Context, redis.Cmda
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return f(ctx, c) })
 	}
 	return f(ctx, v.rdb)
-}
-
-// interval is a range of nanoseconds that encloses an unknown value. The zero interval encloses none.
-type interval struct{ from, to int64 }
-
-// compareClocks asks each node for its time, and widens ahead to enclose the lead of the node's clock over
-// stamps.Now. Only a calendar limit needs the lead, because other limits ignore the server's clock.
-func (v *server) compareClocks(ctx context.Context, limit lease.Limit, ahead *interval) error {
-	if limit.Kind != lease.KindCalendar {
-		return nil
-	}
-	var mu sync.Mutex
-	err := v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
-		least, most := int64(math.MinInt64), int64(math.MaxInt64)
-		for range 10 {
-			before := stamps.Now()
-			at, err := rdb.Time(ctx).Result() // Redis rounds down to microseconds
-			if err != nil {
-				return err
-			}
-			least = max(least, at.UnixNano()-stamps.After())
-			most = min(most, at.UnixNano()+1000-before)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if *ahead == (interval{}) {
-			*ahead = interval{least, most}
-		}
-		ahead.from, ahead.to = min(ahead.from, least), max(ahead.to, most)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("leasesim: the server's time: %w", err)
-	}
-	return nil
 }
 
 // hang stops every master for d. Calls that arrive during the hang run afterwards.
