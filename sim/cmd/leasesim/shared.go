@@ -17,7 +17,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -30,7 +29,6 @@ const defaultFile = "example:steady-fleet"
 // program is one execution of the command.
 type program struct {
 	args     []string
-	measured []string // assignments that --calibrate measured, in the form of --set
 	simulate func(sim.Runner, context.Context, sim.Scenario) (sim.Report, error)
 }
 
@@ -49,7 +47,6 @@ type shared struct {
 	out        string
 	formats    []string // allowed values of out
 	thresholds []string
-	calibrate  string
 
 	first func(*sim.Scenario) error // changes the file's scenario before --set; may be nil
 	rules []search.Threshold        // parsed form of thresholds
@@ -79,8 +76,6 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	flags.IntVar(&f.reps, "reps", 0, "replications (default: the scenario's, or 10)")
 	flags.IntVar(&f.parallel, "parallel", 0,
 		"replications at the same time; does not change figures (default: one per core)")
-	flags.StringVar(&f.calibrate, "calibrate", "", "`host:port` or URL of a Redis on which to measure "+
-		"network.round_trip and redis.service_time; see above")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
 		"required condition FIGURE OP NUMBER (status 3 if it fails), as in 'bound_exceeded_by.worst == "+
 			"0' or 'false_reject_ratio < 0.5%'; repeatable")
@@ -132,11 +127,6 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	if ownLoads(&s) && slices.ContainsFunc(f.sets,
 		func(set string) bool { return workloadSet.MatchString(set) }) {
 		return s, fmt.Errorf("%w: --set: %s", errUsage, workloadUnread)
-	}
-	if changed("calibrate") {
-		if f.program.measured, err = measure(f.cmd, f.calibrate, f.sets, &s); err != nil {
-			return s, err
-		}
 	}
 	tellTraces(f.cmd.ErrOrStderr(), s)
 	text, err := scenfile.Marshal(s)
@@ -244,20 +234,11 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 }
 
 // commandLine returns the shell command that repeats the figures: the arguments of this program with the
-// seed, and with the measured values in place of --calibrate.
+// seed.
 func (p *program) commandLine(seed uint64) string {
 	words := []string{"leasesim"}
 	seeded := false
-	for i, arg := range p.args {
-		if arg == "--calibrate" || strings.HasPrefix(arg, "--calibrate=") {
-			for _, set := range p.measured {
-				words = append(words, "--set", quoted(set))
-			}
-			continue
-		}
-		if i > 0 && p.args[i-1] == "--calibrate" {
-			continue
-		}
+	for _, arg := range p.args {
 		seeded = seeded || arg == "--seed" || strings.HasPrefix(arg, "--seed=")
 		words = append(words, quoted(arg))
 	}
@@ -321,45 +302,4 @@ func statusLine(w io.Writer) (show func(string), clear func()) {
 		return nil, func() {}
 	}
 	return func(s string) { fmt.Fprintf(f, "\r\033[K%s", s) }, func() { fmt.Fprint(f, "\r\033[K") }
-}
-
-// measure sets the fields of s that --calibrate measures, except fields in sets. measure prints the measured
-// values on standard error, and returns them as assignments for --set. The lease calls use the limits and
-// policy of s.
-func measure(cmd *cobra.Command, redis string, sets []string, s *sim.Scenario) (measured []string, err error) {
-	found, r, err := live.Calibrate(cmd.Context(), redis, *s)
-	if cmd.Context().Err() != nil {
-		return nil, fmt.Errorf("leasesim: --calibrate: %w", sim.ErrInterrupted)
-	}
-	if err != nil {
-		return nil, err
-	}
-	service := "does not say how long its scripts take"
-	if r.ServiceTimeNs > 0 {
-		service = "ran a script for " + view.Shortly(time.Duration(r.ServiceTimeNs))
-	}
-	out := cmd.ErrOrStderr()
-	fmt.Fprintf(out, "leasesim: Redis at %s, %d lease calls: a round trip took %s, one in a hundred %s or more; the "+
-		"server %s\n", r.Redis, r.RoundTrips, view.Shortly(time.Duration(r.RoundTripNs.P50)),
-		view.Shortly(time.Duration(r.RoundTripNs.P99)), service)
-	for _, x := range []struct {
-		section, field string
-		into           *sim.DurationDist
-		value          sim.DurationDist
-	}{
-		{"network", "round_trip", &s.Network.RoundTrip, found.Network.RoundTrip},
-		{"redis", "service_time", &s.Redis.ServiceTime, found.Redis.ServiceTime},
-	} {
-		path := x.section + "." + x.field
-		if *x.into == x.value || slices.ContainsFunc(sets, func(set string) bool {
-			return strings.HasPrefix(set, x.section+"=") || strings.HasPrefix(set, path+"=")
-		}) {
-			continue
-		}
-		*x.into = x.value
-		text, _ := x.value.MarshalText() // MarshalText never fails here
-		measured = append(measured, path+"="+string(text))
-		fmt.Fprintf(out, "leasesim: this run uses %s=%s\n", path, text)
-	}
-	return measured, nil
 }

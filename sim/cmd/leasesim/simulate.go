@@ -27,9 +27,6 @@ func compareCommand(p *program) *cobra.Command {
 		switch {
 		case real && given("rivals"):
 			return fmt.Errorf("%w: --rivals cannot be combined with --live", errUsage)
-		case real && given("calibrate"):
-			return fmt.Errorf("%w: --calibrate cannot be combined with --live, which measures the run "+
-				"itself", errUsage)
 		case real:
 			return f.compareLive(redis)
 		case given("redis"):

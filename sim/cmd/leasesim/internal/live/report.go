@@ -184,6 +184,9 @@ func (r Report) figures() *view.Table {
 		t.Add(took.name, view.Shortly(time.Duration(took.of.P50)),
 			"p50; p99 "+view.Shortly(time.Duration(took.of.P99)))
 	}
+	if r.ServiceTimeNs > 0 {
+		t.Add("service time", view.Shortly(time.Duration(r.ServiceTimeNs)), "of a lease call, by the server")
+	}
 	t.Add("Jain's index", view.Number(math.Round(r.Jain*1e4)/1e4),
 		"of the processes that ran all the time; 1 is fair")
 	return t
