@@ -57,9 +57,7 @@ func (f *shared) fleet(redis string, compared bool) (r live.Report, o live.Optio
 		fmt.Fprintf(f.cmd.ErrOrStderr(), "leasesim: %s\n", note)
 	}
 	o.Redis = redis
-	show, clear := statusLine(f.cmd.ErrOrStderr())
-	defer clear()
-	r, err = live.Run(f.cmd.Context(), o, show)
+	r, err = live.Run(f.cmd.Context(), o)
 	return r, o, err
 }
 

@@ -20,8 +20,6 @@ import (
 )
 
 const (
-	// progressEvery is the time between two progress reports of Run.
-	progressEvery = 200 * time.Millisecond
 	// grace is the time that a process may run after the end of its load. grace detects a process that hangs,
 	// and is long enough for a starved machine.
 	grace = time.Minute
@@ -29,9 +27,9 @@ const (
 	startDelay = 100 * time.Millisecond
 )
 
-// Run starts the fleet, waits for its end, and audits it. progress, if not nil, regularly gets a line. When
-// ctx ends, the load ends too: the report covers the time before, and the error is the cause of ctx.
-func Run(ctx context.Context, o Options, progress func(string)) (Report, error) {
+// Run starts the fleet, waits for its end, and audits it. When ctx ends, the load ends too: the report covers
+// the time before, and the error is the cause of ctx.
+func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
@@ -88,7 +86,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		}
 	}
 	hang := func(d time.Duration) error { return redis.hang(ctx, d) }
-	if err := watch(asked.Done(), o, began, fleet, hang, progress); err != nil {
+	if err := watch(asked.Done(), o, began, fleet, hang); err != nil {
 		return Report{}, err
 	}
 	lasted := o.Scenario.Duration
@@ -108,9 +106,8 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 // demand. When interrupted is closed, watch ends the load of all processes.
 func watch(
 	interrupted <-chan struct{}, o Options, began time.Time, fleet []*process, hang func(time.Duration) error,
-	progress func(string),
 ) error {
-	f, duration := o.faults(), o.Scenario.Duration
+	f := o.faults()
 	after := func(d time.Duration) <-chan time.Time {
 		if d <= 0 {
 			return nil
@@ -119,7 +116,7 @@ func watch(
 	}
 	kill, stop, hangs := after(f.kill), after(f.stop), after(f.hang)
 	var resume <-chan time.Time
-	tick, limit := time.Tick(progressEvery), time.After(duration+grace)
+	limit := time.After(o.Scenario.Duration + grace)
 	type ending struct {
 		i   int
 		err error
@@ -150,10 +147,6 @@ func watch(
 			err = hang(f.hangFor)
 		case <-resume:
 			err = first.resume()
-		case <-tick:
-			if progress != nil {
-				progress(progressOf(fleet, max(0, time.Since(began)), duration))
-			}
 		case <-limit:
 			err = fmt.Errorf("leasesim: %s did not end %v after the end of the load", view.Count(left, "process"),
 				grace)
@@ -169,14 +162,4 @@ func watch(
 		}
 	}
 	return nil
-}
-
-func progressOf(fleet []*process, since, whole time.Duration) string {
-	var offered, trips int64
-	for _, p := range fleet {
-		offered += p.file.Offered().Load()
-		trips += p.file.RoundTrips().Load()
-	}
-	return fmt.Sprintf("%4.1f s of %v: %s offered by %s, %s", min(since, whole).Seconds(), whole,
-		view.Count(offered, "request"), view.Count(len(fleet), "process"), view.Count(trips, "round trip"))
 }
