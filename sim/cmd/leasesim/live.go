@@ -142,7 +142,6 @@ func busy(r live.Report, callTimeout time.Duration, tooFew bool) string {
 // rowWords maps names of rows to other words for people.
 var rowWords = map[string]string{
 	live.Calls:    "lease calls/s of a process",
-	live.Jain:     "Jain's index",
 	live.Exceeded: "bound exceeded by",
 }
 

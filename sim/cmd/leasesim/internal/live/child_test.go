@@ -27,7 +27,7 @@ func TestTheProcessesRecordsAreMerged(t *testing.T) {
 	for process := range 2 {
 		own := newLatencies()
 		for us := range time.Duration(1000) {
-			own.observe(decisions, time.Duration(process)*time.Millisecond+(us+1)*time.Microsecond)
+			own.observe(roundTrips, time.Duration(process)*time.Millisecond+(us+1)*time.Microsecond)
 		}
 		// when each tells it as JSON,
 		text, err := json.Marshal(own.snapshots())
@@ -38,9 +38,9 @@ func TestTheProcessesRecordsAreMerged(t *testing.T) {
 	}
 	all.merge(nil)
 	// then the median and the slowest hundredth are those of all, within 1 %.
-	got, trips := all.quantiles(decisions), all.quantiles(roundTrips)
+	got, lag := all.quantiles(roundTrips), all.quantiles(lags)
 	testkit.Check(t, math.Abs(float64(got.P50)/1e6-1) <= 0.01 && math.Abs(float64(got.P99)/1.98e6-1) <= 0.01 &&
-		trips == (Quantiles{}), "%+v, %+v", got, trips)
+		lag == (Quantiles{}), "%+v, %+v", got, lag)
 }
 
 // held is a store that answers no call before it is told to.

@@ -30,13 +30,12 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	return s
 }
 
-// offeredWithin and the constants below are the allowed distances between a real fleet and simulated fleets.
+// tokensWithin and the constants below are the allowed distances between a real fleet and simulated fleets.
 // The range of the replications covers seeds. A tolerance covers facts that the simulator does not know:
 // other load on the machine, and the precision of timers. help/compare.txt has the reason for each tolerance.
 const (
-	offeredWithin  = 0.01
-	admittedWithin = 0.01 // a difference of 0.04 % was measured with a steady load on two half-busy cores
-	callsWithin    = 0.05 // 1 % more to 3 % fewer were measured on two half-busy cores
+	tokensWithin = 0.01 // a difference of 0.04 % was measured with a steady load on two half-busy cores
+	callsWithin  = 0.05 // 1 % more to 3 % fewer were measured on two half-busy cores
 	// timerGrain is the longest delay of a timer in an idle Go program on Linux. A call that a timer starts
 	// is late by up to timerGrain, and delays later calls by as much.
 	timerGrain = time.Millisecond
@@ -46,7 +45,6 @@ const (
 	// callsPerBurst is the number of calls per process and burst that a delay may save: at the beginning of a
 	// burst each call asks for 1.5 times the tokens of the previous call.
 	callsPerBurst = 1
-	jainWithin    = 0.005
 )
 
 // Offered and the constants below are the names of rows.
@@ -54,7 +52,6 @@ const (
 	Offered  = "offered"
 	Admitted = "admitted"
 	Calls    = "calls_per_s_and_process"
-	Jain     = "jain"
 	Exceeded = "bound_exceeded_by"
 )
 
@@ -62,8 +59,6 @@ const (
 type Row struct {
 	Name      string  `json:"name"`
 	Simulated float64 `json:"simulated"` // mean over the replications
-	Least     float64 `json:"simulated_least"`
-	Most      float64 `json:"simulated_most"`
 	Real      float64 `json:"real"`
 	Low       float64 `json:"low"` // least value of Real that agrees
 	High      float64 `json:"high"`
@@ -83,23 +78,13 @@ type tolerance struct {
 func Compare(o Options, simulated sim.Report, real Report) []Row {
 	seconds, processes := o.Scenario.Duration.Seconds(), float64(len(o.weights()))
 	bursts, largest := o.bursts()
-	offered := tolerance{offeredWithin, offeredWithin, largest, percent(offeredWithin)} // a request may be late
-	admitted := tolerance{admittedWithin, admittedWithin, largest, percent(admittedWithin)}
-	jain := tolerance{some: jainWithin, text: fmt.Sprint(jainWithin)}
-	rows := []Row{
-		offered.row(Offered, simulated.Offered, 1, float64(real.Offered)),
-		admitted.row(Admitted, simulated.Admitted, 1, float64(real.Admitted)),
+	tokens := tolerance{tokensWithin, tokensWithin, largest, percent(tokensWithin)} // a request may be late
+	return []Row{
+		tokens.row(Offered, simulated.Offered, 1, float64(real.Offered)),
+		tokens.row(Admitted, simulated.Admitted, 1, float64(real.Admitted)),
 		o.calls(bursts).row(Calls, simulated.RoundTripsPerS, processes, float64(real.RoundTrips)/processes/seconds),
-		jain.row(Jain, simulated.Jain, 1, real.Jain),
 		tolerance{text: "none"}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
 	}
-	rows[3].High = min(rows[3].High, 1) // Jain's index is at most 1
-	kind := o.Scenario.Workload.Kind
-	if len(o.Scenario.Groups) > 1 || o.Scenario.Keys.Count > 1 || o.faults() != (faults{}) ||
-		kind != sim.Constant && kind != sim.Sync {
-		rows = slices.Delete(rows, 3, 4) // the simulator has Jain's index of the most popular key, over time
-	}
-	return rows
 }
 
 func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
@@ -107,11 +92,10 @@ func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 	if len(values) == 0 { // as in a report that was read from a file
 		values = []float64{f.Mean}
 	}
-	least, most := slices.Min(values)/unit, slices.Max(values)/unit
-	low, high := least*(1-t.fewer)-t.some, most*(1+t.more)+t.some
+	low := slices.Min(values)/unit*(1-t.fewer) - t.some
+	high := slices.Max(values)/unit*(1+t.more) + t.some
 	return Row{
-		Name: name, Simulated: f.Mean / unit, Least: least, Most: most, Real: real,
-		Low: low, High: high, Tolerance: t.text, Agrees: real >= low && real <= high,
+		Name: name, Simulated: f.Mean / unit, Real: real, Low: low, High: high, Tolerance: t.text, Agrees: real >= low && real <= high,
 	}
 }
 

@@ -123,16 +123,14 @@ func (c *child) crowd(wg *sync.WaitGroup, all []question, verb func(*hybrid.Key,
 // ask makes one request and records it. An admission counts once the file has it. A denial has a negative
 // start time in the file.
 func (c *child) ask(q question, verb func(*hybrid.Key, int64) bool) bool {
-	before, began := stamps.Now(), stopwatch()
+	before := stamps.Now()
 	ok := verb(q.key, q.n)
-	took := stopwatch() - began
 	if after := stamps.After(); ok {
 		c.file.Put(q.slot, before, after)
 	} else {
 		c.file.Put(q.slot, -before, after)
 	}
 	c.file.Offered().Add(q.n)
-	c.took.observe(decisions, took)
 	return ok
 }
 
@@ -175,16 +173,15 @@ func turn(limit lease.Limit, began, now time.Time, target time.Duration) int64 {
 	return int64((since+target/2)/limit.Per + (since-target/2)/limit.Per)
 }
 
-// decisions, roundTrips and lags are the kinds of durations that latencies counts.
+// roundTrips and lags are the kinds of durations that latencies counts.
 const (
-	decisions = iota
-	roundTrips
-	lags // delays of requests
+	roundTrips = iota
+	lags       // delays of requests
 	kinds
 )
 
-// latencies counts durations within 1 %, up to a minute: of decisions, round trips and delays of requests.
-// Goroutines may share a latencies value.
+// latencies counts round trips and delays of requests within 1 %, up to a minute. Goroutines may share a
+// latencies value.
 type latencies struct {
 	mu sync.Mutex
 	of [kinds]*hdrhistogram.Histogram

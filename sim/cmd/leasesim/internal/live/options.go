@@ -207,13 +207,6 @@ func (o Options) entitlement(d time.Duration) float64 {
 	return (most + float64(o.Scenario.Policy.Overcommit)) * float64(cmp.Or(o.Scenario.Keys.Count, 1))
 }
 
-func (o Options) entitled() string {
-	if o.limit().Windowed() {
-		return "tokens + overcommit of as many windows as fit"
-	}
-	return "burst + overcommit + rate x duration"
-}
-
 // capacity returns the most requests that a process may record.
 func (o Options) capacity(process int) (n int, err error) {
 	if o.Scenario.Workload.Kind == sim.Adversary {

@@ -21,28 +21,24 @@ type Report struct {
 	Offered         int64     `json:"offered"`
 	WorstWindow     Window    `json:"worst_window"`
 	RoundTrips      int64     `json:"round_trips"`
-	DecisionNs      Quantiles `json:"decision_ns"`
 	RoundTripNs     Quantiles `json:"round_trip_ns"`
 	LagNs           Quantiles `json:"lag_ns"` // delay of requests
 	// Overloaded means that the machine delayed requests too long for the figures to prove anything.
-	Overloaded            bool      `json:"overloaded,omitempty"`
-	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // call time by the server; 0 if unknown
-	Jain                  float64   `json:"jain"`
-	Processes             []Process `json:"processes"`
-	Central               *Central  `json:"central,omitempty"` // nil if the requests cannot be replayed
-	Shape                 string    `json:"shape"`
-	Limit                 string    `json:"limit"`
-	Overcommit            int64     `json:"overcommit"`
-	DurationMs            int64     `json:"duration_ms"`
-	TargetMs              float64   `json:"target_ms"`
-	TTLMs                 float64   `json:"ttl_ms"`
-	AdmittedOfEntitlement float64   `json:"admitted_of_entitlement"`
-	entitled              string    // description of the entitlement in AdmittedOfEntitlement
+	Overloaded    bool      `json:"overloaded,omitempty"`
+	ServiceTimeNs int64     `json:"service_time_ns,omitempty"` // call time by the server; 0 if unknown
+	Jain          float64   `json:"jain"`
+	Processes     []Process `json:"processes"`
+	Central       *Central  `json:"central,omitempty"` // nil if the requests cannot be replayed
+	Shape         string    `json:"shape"`
+	Limit         string    `json:"limit"`
+	Overcommit    int64     `json:"overcommit"`
+	DurationMs    int64     `json:"duration_ms"`
+	TargetMs      float64   `json:"target_ms"`
+	TTLMs         float64   `json:"ttl_ms"`
 }
 
 // Window is the worst of all windows: the window nearest to the bound, or farthest beyond the bound.
 type Window struct {
-	FromMs     float64 `json:"from_ms"` // start in ms after the first admission
 	DurationMs float64 `json:"duration_ms"`
 	Admitted   int64   `json:"admitted"`
 	Bound      float64 `json:"bound"`
@@ -61,7 +57,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 	leased := o.leased()
 	r := Report{
 		Redis: redis, Shape: o.Scenario.Workload.Kind, Limit: o.limit().String(),
-		Overcommit: o.Scenario.Policy.Overcommit, entitled: o.entitled(), DurationMs: lasted.Milliseconds(),
+		Overcommit: o.Scenario.Policy.Overcommit, DurationMs: lasted.Milliseconds(),
 		TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
 	asked := make([]asks, max(o.Scenario.Keys.Count, 1))
@@ -95,20 +91,9 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
 		}
 	}
-	first := w.From
-	for _, a := range asked {
-		for _, s := range a.admitted {
-			first = min(first, s.Before)
-		}
-	}
 	r.BoundExceededBy = w.ExceededBy
-	r.WorstWindow = Window{
-		FromMs: float64(w.From-first) / 1e6, DurationMs: float64(w.To-w.From) / 1e6,
-		Admitted: w.Admitted, Bound: w.Bound,
-	}
-	r.AdmittedOfEntitlement = float64(r.Admitted) / o.entitlement(lasted)
-	r.DecisionNs, r.RoundTripNs = took.quantiles(decisions), took.quantiles(roundTrips)
-	r.LagNs = took.quantiles(lags)
+	r.WorstWindow = Window{DurationMs: float64(w.To-w.From) / 1e6, Admitted: w.Admitted, Bound: w.Bound}
+	r.RoundTripNs, r.LagNs = took.quantiles(roundTrips), took.quantiles(lags)
 	r.Overloaded = isOverloaded(r.LagNs, leased.Target)
 	r.Jain = report.FairnessOf(offered, admitted, weights).Jain
 	return r, nil
@@ -165,7 +150,7 @@ func (r Report) verdicts() (all []view.Verdict) {
 func (r Report) figures() *view.Table {
 	t := &view.Table{Columns: []string{"figure", ">value", "what it is"}}
 	t.Add("offered", view.Number(r.Offered), "requests")
-	t.Add("admitted", view.Number(r.Admitted), part(r.AdmittedOfEntitlement)+" of "+r.entitled)
+	t.Add("admitted", view.Number(r.Admitted), "requests")
 	if c := r.Central; c != nil {
 		t.Add("central limiter", view.Number(c.Admitted), "admitted of the same requests, by a "+c.Limiter)
 	}
@@ -177,13 +162,11 @@ func (r Report) figures() *view.Table {
 		ofMs(w.DurationMs), view.Number(int64(w.Bound)), verdict))
 	perSecond := float64(r.RoundTrips) / float64(len(r.Processes)) / (float64(r.DurationMs) / 1000)
 	t.Add("round trips", view.Number(r.RoundTrips), view.Number(math.Round(10*perSecond)/10)+" a second and process")
-	for _, took := range []struct {
-		name string
-		of   Quantiles
-	}{{"round trip time", r.RoundTripNs}, {"decision time", r.DecisionNs}, {"requests late by", r.LagNs}} {
-		t.Add(took.name, view.Shortly(time.Duration(took.of.P50)),
-			"p50; p99 "+view.Shortly(time.Duration(took.of.P99)))
+	quantiles := func(name string, q Quantiles) {
+		t.Add(name, view.Shortly(time.Duration(q.P50)), "p50; p99 "+view.Shortly(time.Duration(q.P99)))
 	}
+	quantiles("round trip time", r.RoundTripNs)
+	quantiles("requests late by", r.LagNs)
 	if r.ServiceTimeNs > 0 {
 		t.Add("service time", view.Shortly(time.Duration(r.ServiceTimeNs)), "of a lease call, by the server")
 	}

@@ -62,13 +62,6 @@ func connect(ctx context.Context, addr string) (*server, error) {
 		v.stop()
 		return nil, fmt.Errorf("leasesim: Redis at %s does not answer: %w", v.name, err)
 	}
-	if info, err := rdb.InfoMap(ctx, "server").Result(); err == nil { // not every user may run INFO
-		version := info["Server"]["redis_version"]
-		if valkey := info["Server"]["valkey_version"]; valkey != "" {
-			version = "Valkey " + valkey
-		}
-		v.name += " (" + strings.Trim(strconv.Quote(version), `"`) + ")"
-	}
 	return v, nil
 }
 
