@@ -42,26 +42,11 @@ func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	long, examples, _ := strings.Cut(text, "\nExamples:\n")
 	c := &cobra.Command{
 		Use: use, Short: short, Long: view.Wrap(long, helpMax), Example: strings.TrimRight(examples, "\n"),
-		Args: noneKnown,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return run(c) },
 	}
 	c.Flags().SortFlags = false
 	return c
-}
-
-// noneKnown refuses arguments that name no subcommand.
-func noneKnown(c *cobra.Command, words []string) error {
-	if len(words) == 0 {
-		return nil
-	}
-	instead := ""
-	c.SuggestionsMinimumDistance = 2
-	if near := c.SuggestionsFor(words[0]); len(near) > 0 {
-		instead = "; did you mean " + strings.Join(near, " or ") + "?"
-	} else if !c.HasSubCommands() {
-		instead = "; it takes only flags, such as -f FILE; quote a value that has spaces"
-	}
-	return fmt.Errorf("unknown command %q for %q%s", words[0], c.CommandPath(), instead)
 }
 
 // starred formats a line of a list in the help, with a star after the name if star is set.

@@ -46,6 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
+	root.Args = nil // cobra then suggests commands for an unknown one
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.AddCommand(initCommand(), runCommand(p), compareCommand(p), sweepCommand(p), planCommand(p),
 		replayCommand(p), uiCommand(), liveCommand(p), inspectCommand(), topCommand(), scriptsCommand())

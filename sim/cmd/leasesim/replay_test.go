@@ -29,11 +29,9 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 		w.Patience == sim.Constantly(time.Second) && w.Cancelled == 0.05, "%+v", w)
 	// and with a duration, that counts.
 	for _, duration := range []string{" --duration 5s", " --set duration=5s"} {
-		s := pretend(t, report(), nil, line+" --repeat"+duration).ends(0).ran[0]
+		s := pretend(t, report(), nil, line+" --set workload.repeated=true"+duration).ends(0).ran[0]
 		testkit.Check(t, s.Duration == 5*time.Second && s.Workload.Repeated, "%s: %+v", duration, s)
 	}
-	// Without one there is nothing to repeat.
-	pretend(t, report(), nil, line+" --repeat").ends(exitUsage).says("--repeat needs --duration")
 }
 
 func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {

@@ -87,7 +87,6 @@ func addRivals(f *shared, s *sim.Scenario, names []string, all bool) error {
 
 func replayCommand(p *program) *cobra.Command {
 	var file, columns string
-	var repeat bool
 	f := p.simulating("replay", func(f *shared) error {
 		if file == "" {
 			return fmt.Errorf("%w: replay needs a --trace", errUsage)
@@ -105,7 +104,7 @@ func replayCommand(p *program) *cobra.Command {
 			s.Workload = sim.Workload{
 				Kind: sim.Replay, Verb: w.Verb, Deadline: w.Deadline, Patience: w.Patience,
 				Actual: w.Actual, Hold: w.Hold, Cancelled: w.Cancelled,
-				File: file, Columns: columns, Trace: t, TraceSum: trace.Digest(t), Repeated: repeat,
+				File: file, Columns: columns, Trace: t, TraceSum: trace.Digest(t),
 			}
 			fit(s, t, f.cmd.Flags().Changed("file"))
 			return nil
@@ -115,16 +114,12 @@ func replayCommand(p *program) *cobra.Command {
 				return fmt.Errorf("%w: --set of another load: the trace replaces it; only workload.verb, deadline, "+
 					"patience, actual, hold and cancelled have an effect, and no workload of a group", errUsage)
 			}
-			if repeat && s.Duration == 0 {
-				return fmt.Errorf("%w: --repeat needs --duration: without it the run ends with the trace", errUsage)
-			}
 			return nil
 		})
 	})
 	f.cmd.Flags().StringVar(&file, "trace", "", "file of recorded requests, CSV or an access log")
 	f.cmd.Flags().StringVar(&columns, "columns", "",
 		"names of the fields in the file, as in time_ms=ts,key=user,process=host,tokens=cost")
-	f.cmd.Flags().BoolVar(&repeat, "repeat", false, "repetition of the trace until the end of --duration")
 	return f.cmd
 }
 

@@ -56,7 +56,7 @@ var statuses = []struct {
 
 // shownText returns the text of an error for a terminal, without control characters and no longer than a
 // screen. A server, a file or a key may have put control characters into the text.
-func shownText(text string) string { return safetext.Text(text, 4000, "\n") }
+func shownText(text string) string { return safetext.Text(text, 4000, "\n\t") }
 
 func statusOf(err error) int {
 	for _, s := range statuses {
@@ -72,19 +72,12 @@ func statusOf(err error) int {
 var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|lease|hybrid|redisbucket): ` +
 	`(?:invalid (?:scenario|limit|quantity|trace|policy|config|configuration): )?`)
 
-// moved matches the error of a cluster's node for a key that another node has.
-var moved = regexp.MustCompile(`\bMOVED \d+ `)
-
 // prefixed formats an error for readers of the command line, without the names of our packages. The text
 // begins with the name of the program or of the invalid file.
 func prefixed(err error) string {
 	s := err.Error()
 	for ourNames.MatchString(s) {
 		s = ourNames.ReplaceAllString(s, "$1")
-	}
-	if moved.MatchString(s) {
-		s += "; the server is a node of a Redis Cluster: use a URL with redis+cluster://, or " +
-			"rediss+cluster:// for TLS"
 	}
 	s = shownText(s)
 	if strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) && !errors.Is(err, errUsage) {
