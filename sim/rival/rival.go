@@ -112,8 +112,8 @@ var entries = slices.Concat(
 // both returns two entries of a Remote: one by the store's time, and one by the caller's time.
 func both(name, text string, build func(Fleet) (Algorithm, error)) []entry {
 	return []entry{
-		{name, text + "; by the store's time", false, true, build},
-		{name + "_client", text + "; by the caller's time", true, true, build},
+		{name, text, false, true, build},
+		{name + "_client", name + " by the caller's time", true, true, build},
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"embed"
 	"fmt"
-	"slices"
 	"strings"
 	"text/template"
 
@@ -49,38 +48,25 @@ func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	return c
 }
 
-// starred formats a line of a list in the help, with a star after the name if star is set.
-func starred(name string, star bool, about string) string {
-	mark := " "
-	if star {
-		mark = "*"
-	}
+// listed formats a line of a list in the help.
+func listed(name, about string) string {
 	const before = 24
 	about = strings.ReplaceAll(view.Wrap(about, helpMax-before), "\n", "\n"+strings.Repeat(" ", before))
-	return fmt.Sprintf("  %-20s%s %s\n", name, mark, about)
+	return fmt.Sprintf("  %-20s  %s\n", name, about)
 }
 
 func figureHelp() string {
 	var b strings.Builder
 	for _, name := range search.FigureNames() {
-		b.WriteString(starred(name, false, view.About(name)))
+		b.WriteString(listed(name, view.About(name)))
 	}
 	return b.String()
 }
 
-// rivalHelp returns one line for each algorithm. Variants with the caller's and the store's clock share a
-// line.
 func rivalHelp() string {
 	var b strings.Builder
-	all := rival.Names()
-	for _, name := range all {
-		if base, ok := strings.CutSuffix(name, "_client"); ok && slices.Contains(all, base) {
-			continue
-		}
-		about := strings.TrimSuffix(rival.Describe(name), "; by the store's time")
-		b.WriteString(starred(name, slices.Contains(all, name+"_client"), about))
+	for _, name := range rival.Names() {
+		b.WriteString(listed(name, rival.Describe(name)))
 	}
-	b.WriteString("\n  * by Redis's clock; with _client after the name, by the clock of the calling " +
-		"process\n")
 	return b.String()
 }
