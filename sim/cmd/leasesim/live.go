@@ -76,7 +76,6 @@ type sideBySide struct {
 	Busy      string      `json:"busy,omitempty"` // why the machine was too busy to compare
 	Rows      []live.Row  `json:"rows"`
 	Fleet     string      `json:"fleet"`
-	Redis     string      `json:"redis"`
 	Real      live.Report `json:"real"`
 	Simulated sim.Report  `json:"simulated"`
 }
@@ -110,7 +109,6 @@ func (f *shared) compareLive(redis string) error {
 		}
 	}
 	b.Agrees = len(disagree) == 0
-	b.Redis = b.Real.Redis
 	full := o.Scenario.Defaults()
 	b.Fleet = fmt.Sprintf("%s at %s; %s, %s for %s, %v", view.Count(len(b.Real.Processes), "process"), full.Limits[0],
 		cmp.Or(full.Workload.File, full.Workload.Kind), view.Count(len(s.Workload.Trace.Requests), "request"),
@@ -139,12 +137,6 @@ func busy(r live.Report, callTimeout time.Duration, tooFew bool) string {
 	return ""
 }
 
-// rowWords maps names of rows to other words for people.
-var rowWords = map[string]string{
-	live.Calls:    "lease calls/s of a process",
-	live.Exceeded: "bound exceeded by",
-}
-
 func (b *sideBySide) document(scenario, command string) view.Document {
 	t := view.Table{Columns: strings.Split("figure,>simulated,>real,>agrees from,>to,tolerance,agrees", ",")}
 	verdict := view.Verdict{Mood: view.Good, Text: "The simulation and the real fleet agree."}
@@ -152,11 +144,11 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		verdict = view.Verdict{Mood: view.Bad, Text: "The simulation and the real fleet DISAGREE."}
 	}
 	for _, r := range b.Rows {
-		name, number, agrees := cmp.Or(rowWords[r.Name], r.Name), view.Number[float64], "yes"
+		number, agrees := view.Number[float64], "yes"
 		if !r.Agrees {
 			agrees = "NO"
 		}
-		t.Add(name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
+		t.Add(r.Name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
 	}
 	if b.Busy != "" {
 		verdict.Text += " This machine is overloaded: " + b.Busy + ". Run it again on an idle " +
@@ -179,7 +171,7 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 	return view.Document{
 		Title: "Simulation and reality",
 		Subtitle: fmt.Sprintf("%s\nRedis: %s; a round trip took %s, one in a hundred %s or more, %s",
-			b.Fleet, b.Redis, view.Shortly(time.Duration(trip.P50)), view.Shortly(time.Duration(trip.P99)), service),
+			b.Fleet, b.Real.Redis, view.Shortly(time.Duration(trip.P50)), view.Shortly(time.Duration(trip.P99)), service),
 		Facts: []view.Fact{
 			{Name: "hash", Value: b.Simulated.ScenarioHash}, {Name: "seed", Value: fmt.Sprint(b.Simulated.Seed)},
 		},

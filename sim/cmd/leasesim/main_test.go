@@ -105,7 +105,7 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 // wrong is command lines, and what is said of them.
 const wrong = `
 live --set groups[0].count=257 => groups[0].count is 257, must be 1 to 256
-live --redis redis+sentinel://h:1 => --redis cannot be used: a Sentinel URL needs the name of the master
+live --redis redis+sentinel://h:1 => --redis: a Sentinel URL needs the name of the master
 scripts => one name of
 scripts other => one name of
 live --duration 5 => must be a duration like "30s"

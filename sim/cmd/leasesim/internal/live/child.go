@@ -99,13 +99,6 @@ func runChild(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The parent has reached the server: a failed Ping may come from a stop of this process, so try again.
-	if store.Ping(context.Background()) != nil {
-		err = store.Ping(context.Background())
-	}
-	if err != nil {
-		return err
-	}
 	cfg := c.config()
 	adversary := c.Scenario.Workload.Kind == sim.Adversary
 	if adversary {

@@ -30,9 +30,6 @@ const (
 // Run starts the fleet, waits for its end, and audits it. When ctx ends, the load ends too: the report covers
 // the time before, and the error is the cause of ctx.
 func Run(ctx context.Context, o Options) (Report, error) {
-	if err := o.Validate(); err != nil {
-		return Report{}, err
-	}
 	o.Scenario = o.Scenario.Defaults()
 	redis, err := connect(ctx, o.Redis)
 	if err != nil {

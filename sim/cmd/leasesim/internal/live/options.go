@@ -1,10 +1,8 @@
 package live
 
 import (
-	"cmp"
 	"crypto/rand"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/rival"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
@@ -37,55 +34,13 @@ const workers = 2
 
 var errScenario = fmt.Errorf("%w: live cannot run this scenario", ErrUsage)
 
-// NewKey returns a random key.
-func NewKey() string { return "leasesim-" + strings.ToLower(rand.Text()) }
-
-// Validate returns every violation, with the path of the scenario's field.
-func (o Options) Validate() error {
-	bad := violation.List{Kind: ErrUsage}
-	bad.Adopt(o.Scenario.Validate(), violation.Under(""))
-	if o.Redis != "" {
-		rdb, err := newClient(o.Redis)
-		if err == nil {
-			rdb.Close()
-		} else {
-			bad.Add("--redis", nil, "cannot be used: %v", err)
-		}
-	}
-	if bad.Len() > 0 {
-		return bad.Err()
-	}
-	s, f := o.Scenario.Defaults(), o.faults()
-	violation.Between(&bad, "groups[0].count", len(o.weights()), 1, processesMost)
-	violation.Between(&bad, "duration", s.Duration, 100*time.Millisecond, time.Hour)
-	if f.stop > 0 && cannotStop != "" {
-		bad.Add("groups[0].pauses.at", nil, "must be 0s: %s", cannotStop)
-	}
-	if _, err := rival.NewCentral(s.Limits); err != nil {
-		bad.Adopt(err, violation.Under("limits[0]"))
-	}
-	all := s.RequestsPerS() * s.Duration.Seconds()
-	switch s.Workload.Kind {
-	case sim.Replay:
-		all = float64(len(s.Workload.Trace.Requests))
-	case sim.Adversary:
-		all = float64(o.capacityOfAdversary()) * float64(len(o.weights()))
-	}
-	if all > requestsMost {
-		bad.Add("duration", s.Duration, "makes %.0f requests, must be at most %d, because every request is recorded",
-			all, requestsMost)
-	}
-	bad.Adopt(o.config().Validate(), violation.Under(""))
-	return bad.Err()
-}
-
 // FromScenario returns the run of a scenario, with a new key and without a Redis. If real processes cannot
 // repeat a field, the field gets its default and a note. A run ignores the name, the description, the
 // replications, the rivals, and the fields that it measures: network.round_trip and the times of redis. The
-// error wraps ErrUsage if real processes cannot offer the load or keep the limit, or cannot be compared with
-// a simulation as requested.
+// error wraps ErrUsage, and lists the fields with which real processes cannot run, or cannot be compared with
+// a simulation if compared is set.
 func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err error) {
-	o = Options{Scenario: s, Key: NewKey()}
+	o = Options{Scenario: s, Key: "leasesim-" + strings.ToLower(rand.Text())}
 	s = s.Defaults()
 	bad := violation.List{Kind: errScenario}
 	if len(s.Limits) != 1 || s.Limits[0].Kind == lease.KindCalendar {
@@ -96,14 +51,30 @@ func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err
 	if _, err := sim.Requests(s, -1); err != nil && (compared || !attack) {
 		bad.Adopt(err, violation.Under(""))
 	}
+	violation.Between(&bad, "groups[0].count", len(o.weights()), 1, processesMost)
+	violation.Between(&bad, "duration", s.Duration, 100*time.Millisecond, time.Hour)
 	if bad.Len() > 0 {
 		return o, nil, bad.Err()
 	}
 	o.Scenario = o.playable()
-	for _, d := range scenfile.Differences(s, o.Scenario.Defaults()) {
+	bad.Adopt(o.Scenario.Validate(), violation.Under(""))
+	bad.Adopt(o.config().Validate(), violation.Under(""))
+	own := o.Scenario.Defaults()
+	all := own.RequestsPerS() * own.Duration.Seconds()
+	switch own.Workload.Kind {
+	case sim.Replay:
+		all = float64(len(own.Workload.Trace.Requests))
+	case sim.Adversary:
+		all = float64(o.capacityOfAdversary()) * float64(len(o.weights()))
+	}
+	if all > requestsMost {
+		bad.Add("duration", s.Duration, "makes %.0f requests, must be at most %d, because every request is recorded",
+			all, requestsMost)
+	}
+	for _, d := range scenfile.Differences(s, own) {
 		notes = append(notes, fmt.Sprintf("%s is %s, and %s for real processes", d.Path, d.First, d.Second))
 	}
-	return o, notes, o.Validate()
+	return o, notes, bad.Err()
 }
 
 // playable returns o.Scenario with the defaults of all fields that live ignores or does not support. A new
@@ -132,7 +103,7 @@ func (o Options) playable() sim.Scenario {
 	if f.hang > 0 {
 		own.Redis.Faults = s.Redis.Faults
 	}
-	if f.stop > 0 {
+	if f.stop > 0 && cannotStop == "" {
 		own.Groups[0].Pauses = s.Groups[0].Pauses
 	}
 	if last := len(s.Groups) - 1; f.kill > 0 {
@@ -197,16 +168,6 @@ func (o Options) leased() lease.Config {
 // limit returns the only limit of the run.
 func (o Options) limit() lease.Limit { return o.Scenario.Limits[0] }
 
-// entitlement returns the most tokens that the limit can give all keys in d.
-func (o Options) entitlement(d time.Duration) float64 {
-	l := o.limit()
-	most := float64(l.Capacity()) + l.Rate()*d.Seconds()
-	if l.Windowed() {
-		most = float64(l.Tokens) * max(1, math.Ceil(float64(d)/float64(l.Per)))
-	}
-	return (most + float64(o.Scenario.Policy.Overcommit)) * float64(cmp.Or(o.Scenario.Keys.Count, 1))
-}
-
 // capacity returns the most requests that a process may record.
 func (o Options) capacity(process int) (n int, err error) {
 	if o.Scenario.Workload.Kind == sim.Adversary {
@@ -223,6 +184,8 @@ func (o Options) capacity(process int) (n int, err error) {
 
 // capacityOfAdversary returns several times the number of admissions and pauses of one adversary.
 func (o Options) capacityOfAdversary() int {
+	l, d := o.limit(), o.Scenario.Duration+2*time.Second
+	admissions := float64(l.Capacity()+o.Scenario.Policy.Overcommit) + l.Rate()*d.Seconds()
 	pauses := float64(o.Scenario.Duration) / float64(o.leased().Target/4+1)
-	return int(10*o.entitlement(o.Scenario.Duration+2*time.Second)+4*workers*pauses) + 4096
+	return int(10*admissions+4*workers*pauses) + 4096
 }
