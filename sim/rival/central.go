@@ -12,16 +12,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// rate is a limit in whole numbers, so that no refill is ever rounded: a token is unit units, and a
-// microsecond adds step units. A token fits into 63 bits and the whole burst into 115, so that no sum or
-// product of the algorithms overflows 128 bits.
+// rate is a limit in units, of which a refill adds a whole number, so that no refill is rounded. A token fits
+// into 63 bits and the whole burst into 115: no sum or product of the algorithms overflows 128 bits.
 type rate struct {
-	unit, step uint64
-	full       exact.Uint128 // units: the burst
-	burst      int64         // tokens: the burst, rounded down, or a window's tokens
-	window     int64         // microseconds from empty to full, rounded up; at most 100 years
-	kind       lease.Kind
-	origin     int64 // for a calendar: microseconds from time 0 to the start of a period
+	unit   uint64        // units of a token
+	step   uint64        // units that the refill of a microsecond adds
+	full   exact.Uint128 // units of the burst
+	burst  int64         // tokens of the burst, rounded down, or of a window
+	window int64         // microseconds of a window, or from empty to full, rounded up; at most 100 years
+	kind   lease.Kind
+	origin int64 // for a calendar: microseconds from time 0 to the start of a period
 }
 
 // ratesOf returns the rates for the fraction share/of of each limit.
@@ -50,8 +50,8 @@ func validLimits(limits []lease.Limit) error {
 	return v.Err()
 }
 
-// newRate returns the rate for the fraction share/of of l. The burst is divided exactly, not in whole tokens,
-// but stays at least one token: a smaller burst would never admit a request.
+// newRate returns the rate for the fraction share/of of l. The burst is divided exactly, not in whole tokens.
+// It stays at least one token, because a smaller burst would never admit a request.
 func newRate(l lease.Limit, share, of int64) (rate, error) {
 	flow := times(times(big.NewRat(l.Tokens, int64(l.Per)), big.NewRat(1000, 1)), big.NewRat(share, of))
 	burst := times(big.NewRat(l.Capacity(), 1), big.NewRat(share, of))
@@ -59,12 +59,12 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 		burst = one
 	}
 	unit, step := flow.Denom(), flow.Num()
-	// A burst's fraction of a unit never matters, because requests and refills are whole units.
+	// Requests and refills are whole units, so a fraction of a unit in the burst does not matter.
 	full := new(big.Int).Mul(burst.Num(), unit)
 	full.Div(full, burst.Denom())
 	if unit.BitLen() > 63 || step.BitLen() > 63 || full.BitLen() > 115 {
-		return rate{}, violation.New(ErrLimit, "", l, "cannot be divided exactly: a token of %d/%d of it is "+
-			"%v units and a microsecond adds %v, must be below 2^63", share, of, unit, step)
+		return rate{}, violation.New(ErrLimit, "", l, "cannot be divided exactly: for a fraction of %d/%d, "+
+			"a token has %v units, and a microsecond adds %v, must be below 2^63", share, of, unit, step)
 	}
 	r := rate{
 		unit:   unit.Uint64(),
@@ -81,12 +81,13 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 	return r, nil
 }
 
-// after returns the units that are still used when elapsed microseconds have passed.
+// after returns the used units that remain used after a refill of elapsed microseconds.
 func (r *rate) after(used exact.Uint128, elapsed uint64) exact.Uint128 {
 	return used.Minus(exact.Product(r.step, elapsed))
 }
 
-// hasRoom reports whether n more tokens may be used. A negative n counts as 2^63 or more, which never fits.
+// hasRoom reports whether the limit has room for n more tokens. A negative n counts as 2^63 or more tokens,
+// for which no limit has room.
 func (r *rate) hasRoom(used exact.Uint128, n int64) bool {
 	return !r.full.Less(used.Plus(exact.Product(r.unit, uint64(n))))
 }
@@ -98,17 +99,17 @@ func ceiling(r *big.Rat) int64 {
 	return -down.Div(down, r.Denom()).Int64() // Div rounds down
 }
 
-// Central is an exact limiter for all limits of one key. A request takes tokens from every limit. The promise
-// of the protocol (section 1) compares leases with a Central. A Central starts full.
+// Central is an exact limiter for all limits of one key. A request takes tokens from every limit. A Central
+// starts full. The promise of the protocol (section 1) compares leases with a Central.
 //
-// A copy of an unused Central is an independent limiter: a caller with many keys makes one Central and copies
-// it. Take panics on the zero Central. Only one goroutine may use a Central at a time.
+// A copy of an unused Central is an independent limiter. Take panics on the zero Central. Only one goroutine
+// may use a Central at a time.
 type Central struct {
 	rates    []rate
 	windowed bool                           // at least one limit is not a token bucket
-	used     [lease.LimitsMax]exact.Uint128 // units of each rate that were taken and have not been refilled
-	quotas   []quota                        // one per limit if windowed; nil until the first request
-	at       int64                          // microseconds: the time for which used holds
+	used     [lease.LimitsMax]exact.Uint128 // units of each limit that were taken and have not been refilled
+	quotas   []quota                        // one for each limit if windowed; nil before the first request
+	at       int64                          // time of used in microseconds
 }
 
 // NewCentral returns a full limiter for 1 to 4 valid limits. The error lists every violation. A calendar's
@@ -123,10 +124,9 @@ func centralOf(rates []rate) Central {
 	return Central{rates: rates, windowed: slices.ContainsFunc(rates, inWindow)}
 }
 
-// Take takes n tokens at a time in microseconds if every limit has room for all n, and reports whether it
-// took n tokens. A refused request takes nothing. An n of 0 is always admitted; a negative n, or one above
-// the burst, never. A time before an earlier call's time, or before 0, counts as the earlier time, so that a
-// clock that is set back creates no token.
+// Take takes n tokens at the time now in microseconds if every limit has room for all n, and reports whether
+// it took the tokens. Take admits an n of 0 and refuses a negative n. A now before an earlier call's now, or
+// before 0, counts as the earlier one, so that a clock that is set back creates no token.
 func (c *Central) Take(now, n int64) bool {
 	switch {
 	case len(c.rates) == 0:
@@ -153,8 +153,8 @@ func (c *Central) hasRoom(now, n int64) bool {
 	return n >= 0
 }
 
-// takeOfOne is Take for one token bucket. Every simulated request calls takeOfOne, and the loops over limits
-// in Take would take twice as long.
+// takeOfOne is Take for one token bucket. Every simulated request calls takeOfOne, which is twice as fast as
+// the loops over limits.
 func (c *Central) takeOfOne(now, n int64) bool {
 	r := &c.rates[0]
 	used := r.after(c.used[0], c.pass(now))
@@ -166,10 +166,10 @@ func (c *Central) takeOfOne(now, n int64) bool {
 	return ok
 }
 
-// TakeWithin is Take for a request that waits in line for up to within microseconds: it takes n tokens if
-// every limit has room for them in that time, and otherwise nothing. Later requests, including requests of
-// Take, queue behind the request. A token bucket counts the tokens as used at once, beyond the level;
-// windowed limits count the tokens at the time when there is room.
+// TakeWithin is Take for a request that waits in line for up to within microseconds. TakeWithin takes n
+// tokens if every limit has room for n within that time. Later requests, including those of Take, queue
+// behind the request. A token bucket counts the tokens as used at once, beyond its level. A windowed limit
+// counts the tokens at the time at which the limit has room.
 func (c *Central) TakeWithin(now, n, within int64) bool {
 	if within <= 0 || n <= 0 {
 		return c.Take(now, n)
@@ -189,10 +189,10 @@ func (c *Central) TakeWithin(now, n, within int64) bool {
 	return true
 }
 
-// Waiting returns the number of tokens for which requests are waiting in line at a time.
+// Waiting returns the number of tokens for which requests are waiting in line at the time now.
 func (c *Central) Waiting(now int64) (n int64) {
 	if c.windowed && c.quotas == nil {
-		return 0 // no request has come yet
+		return 0 // before the first request
 	}
 	n = math.MaxInt64
 	for i := range c.rates {
@@ -208,7 +208,7 @@ func (c *Central) Waiting(now int64) (n int64) {
 	return n
 }
 
-// never stands for the time of a request above the burst: the limiter never admits it.
+// never is the time at which a limit has room for a request above the burst.
 const never = math.MaxInt64
 
 // roomAt returns the first time since c.at at which limit i has room for n tokens.
@@ -220,7 +220,7 @@ func (c *Central) roomAt(i int, n int64) int64 {
 	case r.kind != lease.KindBucket:
 		return c.quotas[i].roomAt(r, c.at, n)
 	}
-	lacking := c.used[i].Plus(exact.Product(r.unit, uint64(n))).Minus(r.full) // 0 if there is room
+	lacking := c.used[i].Plus(exact.Product(r.unit, uint64(n))).Minus(r.full) // 0 if the limit has room
 	if lacking.Hi >= r.step {
 		return never
 	}
@@ -234,16 +234,16 @@ func (c *Central) roomAt(i int, n int64) int64 {
 	return c.at + int64(us)
 }
 
-// pass advances the time to now and returns the microseconds that passed. A now before c.at counts as c.at.
+// pass advances c.at to now and returns the microseconds in between. A now before c.at counts as c.at.
 func (c *Central) pass(now int64) (elapsed uint64) {
 	if now > c.at {
-		elapsed = uint64(now) - uint64(c.at) // right in two's complement for times at any distance
+		elapsed = uint64(now) - uint64(c.at) // correct even if now - c.at overflows an int64
 		c.at = now
 	}
 	return elapsed
 }
 
-// refill advances the limiter to now and adds the refill of the elapsed time to every limit.
+// refill advances every limit to now.
 func (c *Central) refill(now int64) {
 	elapsed := c.pass(now)
 	if c.windowed && c.quotas == nil {
@@ -261,7 +261,7 @@ func (c *Central) refill(now int64) {
 	}
 }
 
-// spend takes n tokens of every limit, even if fewer are left, or returns -n.
+// spend takes n tokens of every limit, even if fewer are left. If n is negative, spend returns -n tokens.
 func (c *Central) spend(n int64) {
 	for i := range c.rates {
 		switch r := &c.rates[i]; {
@@ -276,13 +276,14 @@ func (c *Central) spend(n int64) {
 }
 
 // Settle corrects the tokens of an admitted request whose cost has become known. Settle takes n more tokens,
-// even if fewer are left, or returns -n, up to the burst. A window returns its oldest tokens first.
+// even if fewer are left. If n is negative, Settle returns -n tokens, up to the burst, and of a window the
+// oldest ones first.
 func (c *Central) Settle(now, n int64) {
 	c.refill(now)
 	c.spend(n)
 }
 
-// draw takes want tokens, or all tokens if fewer are left, or none if fewer than need are left.
+// draw takes max(need, want) tokens, or all tokens if fewer are left, or none if fewer than need are left.
 func (c *Central) draw(now, need, want int64) int64 {
 	c.refill(now)
 	n := max(need, want)
@@ -296,11 +297,12 @@ func (c *Central) draw(now, need, want int64) int64 {
 	return n
 }
 
-// expiring is a central limiter whose key in the store expires one window after the last call.
+// expiring is a central limiter whose key in the store expires one window after the last call. The next call
+// makes a full limiter.
 type expiring struct {
 	Central
-	window int64 // microseconds for which the store keeps an unused key: the longest time to full
-	until  int64 // true time of expiry; later callers make a new bucket
+	window int64 // microseconds for which the store keeps the key: the longest window of all limits
+	until  int64 // true time at which the key expires
 }
 
 func newCentral(f Fleet) (Algorithm, error) {
@@ -334,14 +336,14 @@ func (b *expiring) clone() window {
 	return &o
 }
 
-// quota counts exactly the used tokens of a central limiter's sliding window or calendar period.
+// quota counts the used tokens of a sliding window or of a calendar period.
 type quota struct {
 	sum    int64
-	log    []admission // for a sliding window: the admissions in sum, by rising time
+	log    []admission // for a sliding window: the admissions in sum, by time
 	period int64       // for a calendar: the number of the period
 }
 
-// pass drops the tokens that have left the window at now. A caller never decreases now.
+// pass drops the tokens that are not in the window or period at now.
 func (q *quota) pass(r *rate, now int64) {
 	if r.kind == lease.KindCalendar {
 		if p := exact.FloorDiv(now-r.origin, r.window); p > q.period {
@@ -355,7 +357,7 @@ func (q *quota) pass(r *rate, now int64) {
 	}
 }
 
-// roomAt returns the first time, at or after now, with room for n tokens; n is at most the window's tokens.
+// roomAt returns the first time, at or after now, at which the quota has room for n tokens.
 func (q *quota) roomAt(r *rate, now, n int64) int64 {
 	left := r.burst - q.sum
 	switch {
@@ -369,10 +371,10 @@ func (q *quota) roomAt(r *rate, now, n int64) int64 {
 			return a.at + r.window
 		}
 	}
-	return now + r.window // unreachable: the log has all used tokens
+	return now + r.window // unreachable for an n of at most the burst
 }
 
-// after returns the tokens of sum that still count at a time after now.
+// after returns the tokens of admissions after now.
 func (q *quota) after(r *rate, now int64) (n int64) {
 	if r.kind == lease.KindCalendar {
 		if r.origin+q.period*r.window > now {
@@ -386,7 +388,7 @@ func (q *quota) after(r *rate, now int64) (n int64) {
 	return n
 }
 
-// add counts n more tokens at now, even beyond the window's. A negative n returns the oldest -n tokens.
+// add counts n more tokens at now, even beyond the burst. If n is negative, add returns the oldest -n tokens.
 func (q *quota) add(r *rate, now, n int64) {
 	if n < 0 {
 		q.back(-n)

@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// pairs has the state of each process for each key. Only pairs with a request take memory: most processes of
-// a large fleet never use most keys.
+// pairs has the state of each process for each key, from the first request of the process for the key on.
+// Most processes of a large fleet never use most keys.
 type pairs[T any] map[[2]int]*T
 
-// of returns the state of p for a key; a new pair starts as a copy of fresh.
+// of returns the state of process p for a key. A new state is a copy of fresh.
 func (ps pairs[T]) of(p, key int, fresh T) *T {
 	x := ps[[2]int{p, key}]
 	if x == nil {
@@ -23,13 +23,13 @@ func (ps pairs[T]) of(p, key int, fresh T) *T {
 	return x
 }
 
-// staticSplit gives each process a token bucket of its own. The bucket has exactly the process's weight's
-// fraction of R and of Burst, but a burst of at least one token. The fractions of the initial processes add
-// up to the limit. A process that joins later gets a fraction of the same size in addition.
+// staticSplit gives each process a token bucket with a fraction of R and of Burst, but a burst of at least
+// one token. The fractions of the initial processes are in proportion to their weights, and add up to the
+// limit. A process that joins later gets a fraction in addition.
 type staticSplit struct {
 	calls
-	weights []int64          // weights of the first processes; the others have 1
-	parts   map[int64][]rate // rates of a process by its weight
+	weights []int64          // weights of the first processes; other processes have 1
+	parts   map[int64][]rate // the rates of a process, by the weight of the process
 	buckets pairs[Central]
 }
 
@@ -59,16 +59,16 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 	return s.buckets.of(p, key, centralOf(s.parts[weight])).Take(now, n)
 }
 
-// batches leases tokens of a central bucket without a ledger. A process that runs out of tokens draws a batch,
-// or all tokens of a bucket that has less than a batch, if they suffice for the request. A process spends its
-// tokens at any time, and the bucket refills meanwhile: N processes that each hold all but one token of a batch
-// admit Burst + N*(batch-1) at one time.
+// batches leases tokens of a central bucket without a ledger. A process that runs out of tokens draws a
+// batch. A bucket with less than a batch gives all its tokens if they suffice for the request, and else none.
+// A process may hold its tokens for any time, while the bucket refills: N processes that each hold all but
+// one token of a batch admit Burst + N*(batch-1) at once.
 type batches struct {
 	calls
 	batch   int64
-	burst   int64     // largest request, in tokens
-	buckets []Central // bucket of each key
-	held    pairs[int64]
+	burst   int64        // largest request, in tokens
+	buckets []Central    // bucket of each key
+	held    pairs[int64] // unspent tokens of each process
 }
 
 func newLocalBatches(f Fleet) (Algorithm, error) {
@@ -97,7 +97,7 @@ func (b *batches) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// batchOf returns the number of tokens that the tightest rate adds in 100 ms, divided by the number of
+// batchOf returns the number of tokens that the lowest rate adds in 100 ms, divided by the number of
 // processes and rounded down, but at least 1.
 func batchOf(f Fleet) int64 {
 	batch := int64(math.MaxInt64)
@@ -111,27 +111,28 @@ func batchOf(f Fleet) int64 {
 	return max(batch, 1)
 }
 
-// settleAfterwards lets every process admit by its own view of the bucket. Once per period, each process at a
-// time of its own (p*period/N) reports its admissions and gets the global state. The bucket subtracts all
-// reported tokens, so its level may fall below 0, and then no process admits until the rate has refilled it.
-// Between two settlements a process sees no admissions of the others, so the fleet may admit the bucket's
-// tokens up to N times. If R*period is close to Burst, the global bucket is often full while processes spend
-// its refill from their views, and the fleet admits less than R in the long run.
+// settleAfterwards lets every process admit by a copy of the bucket, its view. Process p of N settles once
+// per period, p*period/N after the period's start: it reports its admissions and gets the state of the
+// bucket. The bucket subtracts all reported tokens. Its level may fall below 0, and then no process admits
+// until the bucket has refilled. A view lacks the admissions of the other processes since their settlements,
+// so the fleet may admit the bucket's tokens up to N times. If R*period is close to Burst, the bucket is
+// often full while processes spend its refill from their views, and the fleet admits less than R in the long
+// run.
 //
-// A process settles all its keys in one round trip, from its first request on. A new key looks full to the
-// process until the first settlement after the key's first request.
+// A process settles all its keys in one round trip, from its first request on. A view of a new key is full
+// until the first settlement after the key's first request at the process.
 type settleAfterwards struct {
 	full   Central
 	period int64 // microseconds
-	first  int   // processes at the start
+	first  int   // number of processes at the start
 	stores []store
 	views  pairs[view]
-	since  map[int]int64 // the time of each process's first request, by process
-	now    int64
+	since  map[int]int64 // time of the first request of a process
+	now    int64         // time of the last request
 }
 
-// store is the global state of one key. The simulation computes the settlements of a key at the next request
-// for the key, in order of time and then of processes: no request could see their result earlier.
+// store is the bucket of one key. A request for the key first computes the settlements that are due, in order
+// of time and then of processes.
 type store struct {
 	Central
 	due  []settlement // settlements of processes with tokens to report
@@ -142,7 +143,7 @@ type store struct {
 type settlement struct {
 	at   int64
 	p    int
-	from *view
+	from *view   // view of p
 	left Central // the bucket after the settlement
 }
 
@@ -151,7 +152,7 @@ func (s settlement) after(o settlement) bool { return s.at > o.at || s.at == o.a
 // view is a process's copy of the bucket of one key.
 type view struct {
 	Central
-	settled int64 // time of the last settlement in the view, or of the key's first request at the process
+	settled int64 // time of the last settlement that the view includes, or of the view's first request
 	pending int64 // tokens admitted since the last settlement
 }
 
@@ -193,7 +194,7 @@ func (s *settleAfterwards) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// settle computes the settlements up to now, and drops settlements that no process can need.
+// settle computes the settlements up to now, and drops those that no view can need.
 func (k *store) settle(now, period int64) {
 	for len(k.due) > 0 && k.due[0].at <= now {
 		next := k.due[0]
@@ -209,7 +210,7 @@ func (k *store) settle(now, period int64) {
 	}
 }
 
-// asOf returns the bucket after a given settlement, or a full bucket before the first settlement.
+// asOf returns the bucket after a settlement, or a full bucket before the first settlement.
 func (s *settleAfterwards) asOf(k *store, then settlement) Central {
 	for i := range slices.Backward(k.past) {
 		if !k.past[i].after(then) {
@@ -219,7 +220,8 @@ func (s *settleAfterwards) asOf(k *store, then settlement) Central {
 	return s.full
 }
 
-// last returns p's latest settlement time up to at, or a period before p's first settlement.
+// last returns the time of p's latest settlement up to the time at. Before the first settlement, last returns
+// the first settlement's time minus a period.
 func (s *settleAfterwards) last(p int, at int64) int64 {
 	phase := int64(p%s.first) * s.period / int64(s.first)
 	if at < phase {
@@ -228,7 +230,7 @@ func (s *settleAfterwards) last(p int, at int64) int64 {
 	return at - (at-phase)%s.period
 }
 
-// RoundTrips counts every process's settlements since its first request.
+// RoundTrips returns the number of settlements of all processes, each since its first request.
 func (s *settleAfterwards) RoundTrips() (n int64) {
 	for p, since := range s.since {
 		n += (s.last(p, s.now) - s.last(p, since)) / s.period

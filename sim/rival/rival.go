@@ -1,32 +1,32 @@
-// Package rival implements the alternatives to this library that a simulation runs on the same requests, for
-// comparison with leases. [New] makes an algorithm by its name.
+// Package rival implements other rate limiters than this library's. A simulation gives them the same requests
+// as the leases. [New] makes an algorithm by its name.
 //
-// Every algorithm gets the same limit: Burst at once after a rest, and R = Tokens/Per in the long run. An
-// algorithm that has only a quota per window uses Burst as the quota, and Burst/R, the time in which a bucket
-// fills, as the window. A sliding window therefore keeps admitted(t, t+w] <= Burst + R*w by the store's time,
-// but does not refill within the window. A fixed window admits up to Burst more, across its boundary.
+// Every algorithm gets the same limit: Burst tokens at once, and R = Tokens/Per tokens in the long run. An
+// algorithm with a quota per window takes Burst as the quota, and Burst/R, the time in which a bucket fills,
+// as the window. A sliding window keeps admitted(t, t+w] <= Burst + R*w by the store's time. A fixed window
+// admits up to Burst more across the boundary of two windows.
 //
 // A limit of kind sliding window or calendar has a quota and a window of its own. The central limiter counts
-// both kinds exactly. The windowed algorithms use the limit's length, even for a calendar, and a fixed window
-// begins with the calendar's period. settle_afterwards supports only token buckets.
+// both kinds exactly. The other algorithms use the length of the limit's window. A fixed window begins with
+// the calendar's period. settle_afterwards supports only token buckets.
 //
-// All algorithms count time in microseconds, and count in whole numbers without rounding. New rejects the few
-// valid limits that an algorithm cannot hold exactly.
+// All algorithms count tokens and microseconds in whole numbers, without rounding. New rejects the few valid
+// limits that an algorithm cannot hold exactly.
 //
-// An algorithm that calls a store for each request exists twice: by the store's time, which is right, and by
-// the caller's time, which the process sends along, as many libraries do (names that end in _client). By the
-// caller's time, algorithms exceed the limit as follows:
+// An algorithm that calls a store for each request exists twice: by the store's time and, with the suffix
+// _client, by the time of the calling process, which sends its time along. The latter exceed the limit:
 //
-//   - central: a clock that is d ahead creates R*d tokens once after each rest, at most a burst. After such a
-//     rest, the fastest clock refills the bucket.
-//   - sliding_log: a process with a fast clock removes admissions that the windows of other processes still
-//     contain, so that the fleet exceeds even R.
-//   - fixed_window, sliding_cells: processes whose clocks differ by a window or more each get a whole quota.
+//   - central_client: a clock that is d ahead creates R*d tokens, at most a burst, once after each pause of the
+//     load. After such a pause, the fastest clock refills the bucket.
+//   - sliding_log_client: a process with a fast clock removes admissions that the windows of other processes
+//     still contain. The fleet exceeds even R.
+//   - fixed_window_client, sliding_cells_client: processes whose clocks differ by a window or more each get a
+//     whole quota.
 //
-// A key in the store lives as long as the process that wrote last may need it, by the store's time.
+// A key in the store expires, by the store's time, when the process that wrote it last cannot need it any
+// more.
 //
-// An admission counts at the time of the decision. GCRA and the leaky bucket as a queue are left out, because
-// they would admit the same requests as the central bucket.
+// GCRA and the leaky bucket as a queue are left out: they admit the same requests as the central bucket.
 package rival
 
 import (
@@ -48,27 +48,29 @@ var (
 // Fleet describes a fleet to the algorithm that limits it. New checks only the limits; the other numbers must
 // come from a valid scenario.
 type Fleet struct {
-	// Processes is the number of processes at the start, at least 1. static_split divides the limits by
-	// Processes, and local_batches its default batch. Processes that join later may have any higher number.
+	// Processes is the number of processes at the start, at least 1. static_split divides the limits, and
+	// local_batches its batch, by Processes. Processes that join later have higher numbers.
 	Processes int
-	// Weights are the processes' weights, at least 1; missing weights are 1. Only static_split uses Weights.
+	// Weights are the processes' weights for static_split, at least 1; missing weights are 1.
 	Weights []int64
 	Limits  []lease.Limit // every key's limits, 1 to 4; a request must fit into all limits
 	Keys    int           // number of keys, at least 1; keys are numbered from 0
-	// Local returns process p's clock at the true time now, both in microseconds since the start. The clock
-	// may be negative and may step. Only algorithms by the caller's time use Local; nil means correct clocks.
+	// Local returns the clock of process p at the true time now, both in microseconds since the start. The
+	// clock may be negative and may step. Algorithms by the caller's time use Local; nil means correct
+	// clocks.
 	Local func(p int, now int64) int64
-	// Store returns the store's clock at now, as Local does. Only algorithms by the store's time use Store.
+	// Store returns the store's clock at the true time now, for algorithms by the store's time. Nil means a
+	// correct clock.
 	Store func(now int64) int64
 }
 
 // Algorithm decides requests in order of time. Only one goroutine may use an Algorithm at a time. A process
-// that restarts under its old number finds its earlier state.
+// that restarts with the same number finds its earlier state.
 type Algorithm interface {
 	// Decide reports whether a request of process p, numbered from 0, for n tokens of a key is admitted at
-	// the true time now, in microseconds, at least 0 and never falling. A refusal takes nothing. Decide
-	// admits an n of 0 and refuses a negative n, both without a call to the store. Decide panics for a key
-	// that the Fleet does not have.
+	// the true time now, in microseconds. Decide takes no token for a refused request. The caller passes a
+	// now of at least 0 that never falls. Decide admits an n of 0 and refuses a negative n. Decide panics for
+	// a key that the Fleet does not have.
 	Decide(now int64, p, key int, n int64) bool
 	// RoundTrips returns the number of round trips to the store up to the last Decide.
 	RoundTrips() int64
@@ -81,7 +83,7 @@ type Remote interface {
 	Clone() Remote
 }
 
-// calls counts the round trips of an algorithm that makes one round trip per call.
+// calls counts the round trips of an algorithm to the store.
 type calls struct{ made int64 }
 
 func (c *calls) RoundTrips() int64 { return c.made }
@@ -93,7 +95,7 @@ type entry struct {
 	build      func(f Fleet) (Algorithm, error)
 }
 
-// entries lists all algorithms in the order of the documented table.
+// entries lists all algorithms in the order of the table in docs/simulator.md.
 var entries = slices.Concat(
 	both("central", "one exact limiter, one call per request; GCRA decides as its token bucket does", newCentral),
 	both("fixed_window", "a counter per window of Burst/R, with a quota of Burst", newFixedWindow),
@@ -109,7 +111,7 @@ var entries = slices.Concat(
 	},
 )
 
-// both returns two entries of a Remote: one by the store's time, and one by the caller's time.
+// both returns the entries of a Remote by the store's time and by the caller's time.
 func both(name, text string, build func(Fleet) (Algorithm, error)) []entry {
 	return []entry{
 		{name, text, false, true, build},
@@ -126,8 +128,7 @@ func find(name string) (entry, error) {
 	return entries[i], nil
 }
 
-// New returns the named algorithm for f, before any request. The error wraps ErrLimit, or ErrUnknown and then
-// lists the known names.
+// New returns the named algorithm for f. The error wraps ErrLimit or ErrUnknown.
 func New(name string, f Fleet) (Algorithm, error) {
 	e, err := find(name)
 	if err != nil {
@@ -148,7 +149,7 @@ func Check(name string) error {
 	return err
 }
 
-// Names returns the names of all algorithms in the order of the documented table.
+// Names returns the names of all algorithms in the order of the table in docs/simulator.md.
 func Names() (names []string) {
 	for _, e := range entries {
 		names = append(names, e.name)

@@ -11,16 +11,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
-// windows is an algorithm that keeps a window for every key and limit, or one for all limits of a key.
+// windows is a Remote that keeps perKey windows for every key: one for each limit, or one for all limits.
 type windows struct {
 	calls
 	local  func(p int, now int64) int64
 	perKey int
-	all    []window // the windows of every key, limit by limit
+	all    []window // ordered by key, then by limit
 }
 
-// window is the state of a key in the store: the tokens admitted in a window Burst/R, or a central limiter.
-// now is the true time, and local the caller's clock.
+// window is the state of a key in the store: the admissions of a window, or a central limiter. now is the
+// true time, and local the time by which the algorithm goes.
 type window interface {
 	expire(now, local int64) // drops expired state
 	hasRoom(local, n int64) bool
@@ -28,7 +28,7 @@ type window interface {
 	clone() window
 }
 
-// newWindows makes the windows of all keys; window(i) makes number i of a key.
+// newWindows makes the windows of all keys. window(i) makes window i of a key.
 func newWindows(f Fleet, perKey int, window func(i int) window) *windows {
 	w := &windows{local: f.Local, perKey: perKey}
 	for i := range f.Keys * perKey {
@@ -43,7 +43,7 @@ func (w *windows) Decide(now int64, p, key int, n int64) bool {
 	all := w.all[key*w.perKey:][:w.perKey]
 	ok := true
 	for _, x := range all {
-		x.expire(now, local) // every limit expires, even if another has no room
+		x.expire(now, local) // also after a window without room
 		ok = ok && x.hasRoom(local, n)
 	}
 	for _, x := range all {
@@ -63,12 +63,12 @@ func (w *windows) Clone() Remote {
 	return &o
 }
 
-// admissions works like the sorted set of a typical script: it removes entries older than the window by the
-// caller's clock, counts the remaining ones, and adds the request at the caller's time.
+// admissions works like the sorted set of a usual script. The script removes the entries that are older than
+// the window, counts the others, and adds the request.
 type admissions struct {
 	*rate
 	sum   int64
-	until int64 // true time when the key expires: one window after the last admission
+	until int64 // true time at which the key expires: one window after the last admission
 	log   []admission
 }
 
@@ -103,8 +103,8 @@ func (a *admissions) clone() window {
 	return &o
 }
 
-// insert puts x into a rising slice, behind all elements that are not after x. Most new elements belong at
-// the end.
+// insert puts x into a sorted slice, behind all elements that are not after x. insert searches from the end,
+// where most new elements belong.
 func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 	i := len(all)
 	for i > 0 && after(all[i-1], x) {
@@ -113,34 +113,34 @@ func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 	return slices.Insert(all, i, x)
 }
 
-// cellRule counts admissions per cell of time; a cell is a window Burst/R divided by a number. The cells'
-// bounds are exact multiples of the cell's length since time 0, or since the start of a calendar's period.
+// cellRule is the rule of a limit that counts admissions per cell. A window Burst/R has one or more cells of
+// equal length. The first cell starts at time 0, or at the start of a calendar's period.
 //
-// A fixed window is one cell. A sliding window over C cells counts the current cell, the C-1 before it, and
-// the covered fraction of the oldest cell, as if that cell's admissions were evenly spread:
+// A fixed window is one cell. A sliding window over C cells counts the current cell, the C-1 cells before,
+// and the part of cell k-C that the window covers, as if the admissions of cell k-C were evenly spread:
 //
 //	estimate = c[k] + ... + c[k-C+1] + c[k-C] * (1 - e/L)        admitted if estimate + n <= Burst
 //
-// A request comes e after the start of cell k, whose length is L = Burst/R/C. With C = 1 this estimate is
-// Cloudflare's pair of counters.
+// The request comes e microseconds after the start of cell k. A cell has L = Burst/R/C microseconds.
 type cellRule struct {
 	quota         int64
-	history       int64  // number of cells before the current one that count
+	history       int64  // number of earlier cells that count
 	origin        int64  // microseconds from time 0 to the start of a cell
-	scale, length uint64 // units in a microsecond, and in a cell
-	keep          int64  // microseconds for which a process with a right clock may need a counter
+	scale, length uint64 // units of a microsecond, and of a cell
+	keep          int64  // microseconds for which the store keeps a counter
 }
 
-// counters has the counters in the store, in order of cells; with right clocks at most history + 3 counters.
+// counters has the counters of a key in the store. With correct clocks there are at most history + 3
+// counters.
 type counters struct {
 	*cellRule
-	cells []counter
-	next  int64 // time, by a true clock, before which no counter expires
+	cells []counter // ordered by cell
+	next  int64     // true time before which no counter expires
 }
 
 type counter struct {
 	cell, n int64
-	until   int64 // true time of the counter's expiry
+	until   int64 // true time at which the counter expires
 }
 
 func newFixedWindow(f Fleet) (Algorithm, error) { return newCells(f, 1, 0) }
@@ -177,7 +177,7 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 
 // cell returns the number of the cell that contains the time at, and the units from the cell's start to at.
 func (r *cellRule) cell(at int64) (k int64, into uint64) {
-	// A cell lasts at least a microsecond, so the number of a cell fits where a time in microseconds fits.
+	// A cell lasts at least a microsecond, so the number of a cell fits into an int64 as at does.
 	at -= r.origin
 	if at >= 0 {
 		x := exact.Product(uint64(at), r.scale)
@@ -205,7 +205,7 @@ func (c *counters) hasRoom(local, n int64) bool {
 	var sum, oldest int64
 	for i := len(c.cells) - 1; i >= 0 && c.cells[i].cell >= k-c.history; i-- {
 		switch x := c.cells[i]; {
-		case x.cell > k: // a caller with a faster clock made the cell
+		case x.cell > k: // made by a caller with a faster clock
 		case x.cell == k || x.cell > k-c.history:
 			sum += x.n
 		default:
@@ -216,7 +216,7 @@ func (c *counters) hasRoom(local, n int64) bool {
 	return n <= room && !exact.Product(uint64(room-n), c.length).Less(exact.Product(uint64(oldest), c.length-into))
 }
 
-// add may set next too early, which only costs expire an additional check.
+// add may set next too early, after which expire looks at all counters once more.
 func (c *counters) add(now, local, n int64) {
 	k, _ := c.cell(local)
 	until := now + c.keep
