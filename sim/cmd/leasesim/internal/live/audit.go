@@ -12,10 +12,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// asks has the requests for one key, ordered by process.
+// asks has the requests for one key. The Before and After of a request are the times before and after the
+// call.
 type asks struct{ admitted, denied []audit.Span }
 
-// read appends the requests in a process's file to asked, by key, and returns the admitted tokens.
+// read appends the requests in the file of a process to asked, by key, and returns the admitted tokens.
 func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64, err error) {
 	slot := 0
 	one := func(key int, n int64) {
@@ -26,7 +27,7 @@ func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64,
 		case ok && span.Before > 0:
 			a.admitted = append(a.admitted, span)
 			admitted += n
-		case ok: // a denial has a negative start time, see child.ask
+		case ok: // a denial has a negative start time, see child.makeOne
 			span.Before = -span.Before
 			a.denied = append(a.denied, span)
 		}
@@ -48,7 +49,7 @@ func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64,
 	return admitted, err
 }
 
-// worstOf returns the worst window of all keys: the largest excess, or without an excess the most admissions.
+// worstOf returns the window of all keys with the largest excess, or with the most admissions of these.
 func worstOf(bound audit.Bound, asked []asks) (worst audit.Window, err error) {
 	for key, a := range asked {
 		w, err := audit.Worst(a.admitted, bound)
@@ -63,16 +64,15 @@ func worstOf(bound audit.Bound, asked []asks) (worst audit.Window, err error) {
 	return worst, nil
 }
 
-// Central has the tokens that one exact limiter of the same kind would have admitted for the same requests.
-// The limiter is a token bucket or a log of all admissions.
+// Central has the decisions of one exact limiter about the requests of a run.
 type Central struct {
-	Limiter  string  `json:"limiter"`
+	Limiter  string  `json:"limiter"` // "token bucket" or "sliding log"
 	Admitted int64   `json:"admitted"`
-	Part     float64 `json:"part"` // tokens admitted by the fleet, divided by Admitted
+	Part     float64 `json:"part"` // admissions of the fleet, divided by Admitted
 }
 
-// central replays the requests for each key in the order of time. admitted is the number of tokens that the
-// fleet admitted. central returns nil if there are no requests.
+// central replays the requests for each key in the order of time. The fleet has admitted the given number of
+// tokens. central returns nil without requests.
 func central(limit lease.Limit, asked []asks, admitted int64) (*Central, error) {
 	c, requests := Central{Limiter: "token bucket"}, 0
 	if limit.Kind == lease.KindSliding {

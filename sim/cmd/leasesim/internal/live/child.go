@@ -24,23 +24,24 @@ import (
 // childVariable is an environment variable that marks a process as a child.
 const childVariable = "LEASESIM_LIVE_CHILD"
 
-// A child writes readyLine when it can begin, and then reads startLine: the start time in Unix nanoseconds.
+// A child writes readyLine before its load, and then reads startLine: the start of the load in Unix
+// nanoseconds.
 const (
 	readyLine = "ready\n"
 	startLine = "start %d\n"
 )
 
-// orders has the parent's orders to one child, which reads them as its first line of input.
+// orders is the first line of a child's input.
 type orders struct {
 	Options
 	Index int
 	Path  string             // path of the child's stamps file
-	Trace []sim.TraceRequest // the child's share of a recorded load
+	Trace []sim.TraceRequest // the requests of the child in a recorded load
 }
 
 func (o orders) config() hybrid.Config {
 	cfg := o.Options.config()
-	cfg.Logger = slog.New(slog.DiscardHandler) // only the parent reports
+	cfg.Logger = slog.New(slog.DiscardHandler) // the report has the results
 	cfg.Policy.Weight = o.weights()[o.Index]
 	return cfg
 }
@@ -52,12 +53,12 @@ type child struct {
 	limiter *hybrid.Limiter
 
 	ended  chan struct{} // closed when the parent ends the load
-	askers atomic.Int64  // number of goroutines that make requests
+	active atomic.Int64  // number of goroutines that make requests
 	tried  atomic.Int64  // number of requests of an adversary
 }
 
-// Child runs a child's load and exits, if Run has started this process as a child; otherwise Child returns at
-// once. Call Child first in main, and in the TestMain of a test that calls Run.
+// Child makes the requests of a child and exits, if Run has started this process as a child. Otherwise Child
+// returns at once. Call Child first in main, and in the TestMain of a test that calls Run.
 func Child() {
 	if os.Getenv(childVariable) == "" {
 		return
@@ -72,8 +73,8 @@ func Child() {
 	os.Exit(0)
 }
 
-// runChild reports that the child is ready, starts the load at the start time, and writes its latencies at
-// the end.
+// runChild reports that the child is ready, makes the requests from the start time on, and writes its
+// latencies at the end.
 func runChild(in io.Reader, out io.Writer) error {
 	c := &child{took: newLatencies(), ended: make(chan struct{})}
 	parent := bufio.NewReader(in)
@@ -103,7 +104,7 @@ func runChild(in io.Reader, out io.Writer) error {
 	adversary := c.Scenario.Workload.Kind == sim.Adversary
 	if adversary {
 		cfg.InstanceID = hook.BeforeReport(func(string) {
-			for c.try() { // the loop spends all held tokens
+			for c.try() { // spend all held tokens
 			}
 		})
 	}
@@ -133,12 +134,12 @@ func runChild(in io.Reader, out io.Writer) error {
 	defer cancel()
 	err = c.limiter.Shutdown(ctx)
 	if ctx.Err() != nil || errors.Is(err, hybrid.ErrUnavailable) {
-		err = nil // the tokens could not be given back in time; they expire
+		err = nil // the server does not answer: the tokens expire
 	}
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(c.took.snapshots()) // last output: only the exit follows
+	return json.NewEncoder(out).Encode(c.took.snapshots()) // the last output
 }
 
 // counting is a Store that counts and times a child's round trips.

@@ -86,22 +86,22 @@ func inAChild(t *testing.T, o Options, i int, f func(t *testing.T, c *child, ans
 
 func TestAWaitingRequestBlocksNoOther(t *testing.T) {
 	for _, c := range []struct{ users, waiting int64 }{{0, 0}, {1, 1}, {2, 2}, {300, 300},
-		{askersMost + 700, askersMost}} {
+		{activeMost + 700, activeMost}} {
 		inAChild(t, fleet, 0, func(t *testing.T, p *child, answer func()) {
 			// Given requests that come at once while nothing is held and Redis does not answer,
 			var wg sync.WaitGroup
-			p.crowd(&wg, slices.Repeat([]question{{0, p.limiter.Key("k"), 1}}, int(c.users)), (*hybrid.Key).AllowN)
+			p.makeAll(&wg, slices.Repeat([]request{{0, p.limiter.Key("k"), 1}}, int(c.users)), (*hybrid.Key).AllowN)
 			synctest.Wait()
 			// then all of them wait, or as many as may;
-			if got := p.askers.Load(); got != c.waiting || p.file.Offered().Load() != 0 {
+			if got := p.active.Load(); got != c.waiting || p.file.Offered().Load() != 0 {
 				t.Errorf("of %d users %d wait, want %d; %d are answered", c.users, got, c.waiting,
 					p.file.Offered().Load())
 			}
 			// and when it answers, each has asked once.
 			answer()
 			wg.Wait()
-			if got := p.file.Offered().Load(); got != c.users || p.askers.Load() != 0 {
-				t.Errorf("%d users have asked %d times; %d are left", c.users, got, p.askers.Load())
+			if got := p.file.Offered().Load(); got != c.users || p.active.Load() != 0 {
+				t.Errorf("%d users have asked %d times; %d are left", c.users, got, p.active.Load())
 			}
 		})
 	}

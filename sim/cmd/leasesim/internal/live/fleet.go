@@ -1,9 +1,10 @@
 // Package live runs a fleet of real processes against one Redis and audits every admission.
 //
-// The parent (Run) executes its own binary again once per process. A child (Child) imports hybrid like any
-// service, offers load, and stamps each request before and after the call into a file shared with the parent.
-// The file survives a kill of the child. The parent finds the worst window, and replays all requests through
-// a central limiter. A scenario describes the load, and each child draws its requests as the simulator does.
+// The parent (Run) executes its own binary again, once for each process. A child (Child) makes the requests
+// of one process of a scenario with a hybrid.Limiter, the same requests as in the simulator. The child writes
+// the time before and after each request to a file that it shares with the parent, and that survives a kill
+// of the child. The parent finds the worst window, and replays all requests through a central limiter.
+//
 // FromScenario, Simulated and Compare compare a run with a simulation.
 package live
 
@@ -20,15 +21,14 @@ import (
 )
 
 const (
-	// grace is the time that a process may run after the end of its load. grace detects a process that hangs,
-	// and is long enough for a starved machine.
+	// grace is the time that a process may run after the end of its load, which is enough on a busy machine.
 	grace = time.Minute
-	// startDelay is the time between announcing the load and its start, so that all processes begin at once.
+	// startDelay is the time between the parent's message to begin and the start of the load.
 	startDelay = 100 * time.Millisecond
 )
 
-// Run starts the fleet, waits for its end, and audits it. When ctx ends, the load ends too: the report covers
-// the time before, and the error is the cause of ctx.
+// Run starts the fleet, waits for its end, and audits all admissions. The end of ctx ends the load: the
+// report covers the time before, and the error is the cause of ctx.
 func Run(ctx context.Context, o Options) (Report, error) {
 	o.Scenario = o.Scenario.Defaults()
 	redis, err := connect(ctx, o.Redis)
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if asked.Err() != nil {
 		return Report{}, fmt.Errorf("leasesim: %w", context.Cause(asked))
 	}
-	before, _ := redis.served(ctx) // zero if the server does not report it
+	before, _ := redis.served(ctx) // zero if the server reports no calls
 	began := time.Now().Add(startDelay)
 	for i, p := range fleet {
 		if _, err := fmt.Fprintf(p.in, startLine, began.UnixNano()); err != nil {
@@ -99,8 +99,8 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	return report, cmp.Or(err, interrupted)
 }
 
-// watch waits for all processes to end. watch kills and stops processes and hangs the server as the options
-// demand. When interrupted is closed, watch ends the load of all processes.
+// watch waits for all processes to end, and causes the faults of the options. When interrupted is closed,
+// watch ends the load of all processes.
 func watch(
 	interrupted <-chan struct{}, o Options, began time.Time, fleet []*process, hang func(time.Duration) error,
 ) error {

@@ -17,35 +17,29 @@ import (
 )
 
 const (
-	// step is the shortest pause between two requests: timers are precise to about a millisecond.
+	// step is the shortest pause between requests: timers are precise to about a millisecond.
 	step = time.Millisecond
-	// lateMost is how long after the end of its load a process still makes late requests.
+	// lateMost is the time after the end of its load for which a process makes late requests.
 	lateMost = time.Second
-	// askersMost is the most requests of a process that wait at the same time, as in a server. Other requests
-	// wait for an answer first, because a burst on a busy processor would keep it busy with waiting
-	// goroutines.
-	askersMost = 1000
+	// activeMost is the most requests that a process makes at the same time, as a server does. With more
+	// goroutines, a burst would keep the processor busy with starting them.
+	activeMost = 1000
 )
 
-type question struct {
-	slot int // slot of the request in the file
+type request struct {
+	slot int // slot in the file
 	key  *hybrid.Key
 	n    int64
 }
 
-// play makes each request of the process when it is due. began is the start of the load in all processes.
+// play makes each request of the process at its time. The load of all processes starts at began.
 func (c *child) play(began time.Time) error {
 	requests, err := sim.Requests(c.Scenario, c.Index)
 	if err != nil {
 		return err
 	}
 	w := cmp.Or(c.Scenario.Groups[0].Workload, &c.Scenario.Workload) // all groups have the same workload
-	verb := func(k *hybrid.Key, n int64) bool {
-		if n == 1 {
-			return k.Allow()
-		}
-		return k.AllowN(n)
-	}
+	verb := (*hybrid.Key).AllowN
 	if w.Verb == sim.VerbWait {
 		verb = func(k *hybrid.Key, n int64) bool {
 			ctx, cancel := context.WithTimeout(context.Background(), w.Deadline)
@@ -56,13 +50,13 @@ func (c *child) play(began time.Time) error {
 	keys := map[int]*hybrid.Key{}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	var due []question
+	var due []request
 	end := began.Add(c.Scenario.Duration)
 	slot := 0
 	for q := range requests {
 		at := began.Add(q.At)
 		if wait := time.Until(at); wait > 0 {
-			c.crowd(&wg, due, verb)
+			c.makeAll(&wg, due, verb)
 			due = nil
 			if !c.sleep(max(wait, step)) {
 				return nil
@@ -75,11 +69,11 @@ func (c *child) play(began time.Time) error {
 		if keys[q.Key] == nil {
 			keys[q.Key] = c.limiter.Key(c.keyName(q.Key))
 		}
-		due = append(due, question{slot, keys[q.Key], q.Cost})
+		due = append(due, request{slot, keys[q.Key], q.Cost})
 		slot++
 	}
-	c.crowd(&wg, due, verb)
-	c.sleep(time.Until(end)) // keep the lease alive until the end, as simulated processes do
+	c.makeAll(&wg, due, verb)
+	c.sleep(time.Until(end)) // hold the lease until the end, as simulated processes do
 	return nil
 }
 
@@ -90,7 +84,7 @@ func (c *child) keyName(key int) string {
 	return c.Key + "-" + strconv.Itoa(key)
 }
 
-// sleep waits for d, and returns false if the load has ended.
+// sleep waits for d. sleep returns false as soon as the parent has ended the load.
 func (c *child) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -100,29 +94,29 @@ func (c *child) sleep(d time.Duration) bool {
 	}
 }
 
-// crowd makes all requests at once. Each goroutine starts the next goroutine before its own request, up to
-// askersMost, so that a request that waits for a lease call does not delay other requests.
-func (c *child) crowd(wg *sync.WaitGroup, all []question, verb func(*hybrid.Key, int64) bool) {
+// makeAll makes all requests at once, without waiting for their answers. Each goroutine starts the next
+// goroutine before its own request, so that a request that waits for a lease call does not delay other
+// requests.
+func (c *child) makeAll(wg *sync.WaitGroup, all []request, verb func(*hybrid.Key, int64) bool) {
 	if len(all) == 0 {
 		return
 	}
 	var taken atomic.Int64
-	var asker func()
-	asker = func() {
-		if c.askers.Add(1) < askersMost && int(taken.Load())+1 < len(all) {
-			wg.Go(asker)
+	var worker func()
+	worker = func() {
+		if c.active.Add(1) < activeMost && int(taken.Load())+1 < len(all) {
+			wg.Go(worker)
 		}
-		defer c.askers.Add(-1)
+		defer c.active.Add(-1)
 		for i := int(taken.Add(1)) - 1; i < len(all); i = int(taken.Add(1)) - 1 {
-			c.ask(all[i], verb)
+			c.makeOne(all[i], verb)
 		}
 	}
-	wg.Go(asker)
+	wg.Go(worker)
 }
 
-// ask makes one request and records it. An admission counts once the file has it. A denial has a negative
-// start time in the file.
-func (c *child) ask(q question, verb func(*hybrid.Key, int64) bool) bool {
+// makeOne makes one request and records it. In the file, a denial has a negative time before the call.
+func (c *child) makeOne(q request, verb func(*hybrid.Key, int64) bool) bool {
 	before := stamps.Now()
 	ok := verb(q.key, q.n)
 	if after := stamps.After(); ok {
@@ -134,8 +128,9 @@ func (c *child) ask(q question, verb func(*hybrid.Key, int64) bool) bool {
 	return ok
 }
 
-// attack makes just enough requests to renew its lease; hook.BeforeReport spends the held tokens. For a
-// window limit, all processes together request the whole limit just before and after each end of a window.
+// attack makes only the requests that renew the lease. The function of hook.BeforeReport spends the held
+// tokens. With a sliding window, all processes together request the limit just before and after each end of a
+// window.
 func (c *child) attack(began time.Time) {
 	limit, target := c.limit(), c.leased().Target
 	share := limit.Tokens/int64(len(c.weights())*workers) + 1
@@ -157,14 +152,14 @@ func (c *child) attack(began time.Time) {
 	wg.Wait()
 }
 
-// try makes one request of an adversary, which never waits.
+// try makes one request of an adversary, without waiting for a lease call.
 func (c *child) try() bool {
-	q := question{int(c.tried.Add(1)) - 1, c.limiter.Key(c.Key), 1}
-	return c.ask(q, func(k *hybrid.Key, _ int64) bool { return k.TryAllow() })
+	q := request{int(c.tried.Add(1)) - 1, c.limiter.Key(c.Key), 1}
+	return c.makeOne(q, func(k *hybrid.Key, _ int64) bool { return k.TryAllow() })
 }
 
-// turn counts the moments half a Target before and after each end of a window. A token bucket has no such
-// moments.
+// turn counts the moments half a Target before and after the ends of windows until now. A token bucket has no
+// windows.
 func turn(limit lease.Limit, began, now time.Time, target time.Duration) int64 {
 	if !limit.Windowed() {
 		return 0
@@ -176,12 +171,12 @@ func turn(limit lease.Limit, began, now time.Time, target time.Duration) int64 {
 // roundTrips and lags are the kinds of durations that latencies counts.
 const (
 	roundTrips = iota
-	lags       // delays of requests
+	lags       // delays of requests behind their times
 	kinds
 )
 
-// latencies counts round trips and delays of requests within 1 %, up to a minute. Goroutines may share a
-// latencies value.
+// latencies has histograms of durations up to a minute, precise to 1 %. Goroutines may share a latencies
+// value.
 type latencies struct {
 	mu sync.Mutex
 	of [kinds]*hdrhistogram.Histogram
@@ -200,10 +195,10 @@ func newLatencies() *latencies {
 func (l *latencies) observe(kind int, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // the value is in the histogram's range
+	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // min and max keep the value within the range
 }
 
-// snapshots returns the counts that a process sends to its parent at the end, as JSON.
+// snapshots returns the histograms in a form for JSON.
 func (l *latencies) snapshots() (all []*hdrhistogram.Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,14 +208,14 @@ func (l *latencies) snapshots() (all []*hdrhistogram.Snapshot) {
 	return all
 }
 
-// merge adds the counts of another process. A killed process sends no counts.
+// merge adds the histograms of another process.
 func (l *latencies) merge(all []*hdrhistogram.Snapshot) {
 	for i, s := range all {
 		l.of[i].Merge(hdrhistogram.Import(s))
 	}
 }
 
-// Quantiles has quantiles of a duration in nanoseconds, as the caller saw it, or 0 without a sample.
+// Quantiles has the median and the 99th percentile of durations in nanoseconds, or 0 without a duration.
 type Quantiles struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
@@ -230,7 +225,8 @@ func (l *latencies) quantiles(kind int) Quantiles {
 	return Quantiles{P50: l.of[kind].ValueAtQuantile(50), P99: l.of[kind].ValueAtQuantile(99)}
 }
 
-// isOverloaded reports whether one request in a hundred was late by more than a tenth of a lease.
+// isOverloaded reports whether one request in a hundred was late by more than 10 ms, and by more than a tenth
+// of the target.
 func isOverloaded(late Quantiles, target time.Duration) bool {
 	return time.Duration(late.P99) > max(10*time.Millisecond, target/10)
 }

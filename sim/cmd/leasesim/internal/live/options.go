@@ -16,29 +16,27 @@ import (
 
 // Options describes a run.
 type Options struct {
-	// Scenario has the limit, the policy, the processes, their load, and the faults that FromScenario allows.
-	// A sim.Adversary keeps all tokens that it can get, and spends them just before each report.
+	// Scenario has only fields that real processes can play. The processes of a load of kind sim.Adversary
+	// keep all tokens that they can get, and spend them just before each lease call.
 	Scenario sim.Scenario
-	Redis    string // host:port or a URL, see newClient; empty means an embedded Redis
-	Key      string // the key, or with several keys the prefix of their names
+	Redis    string // host:port or a URL, see newClient; "" for an embedded Redis
+	Key      string // name of the key, or with several keys the prefix of their names
 }
 
-// processesMost and requestsMost bound a run: a request takes 16 bytes of a sparse file, more in the audit.
+// processesMost and requestsMost bound a run. A request takes 16 bytes of a file, and more in the audit.
 const (
 	processesMost = 256
 	requestsMost  = 100_000_000
 )
 
-// workers is the number of goroutines that share the load of an adversary.
+// workers is the number of goroutines of an adversary.
 const workers = 2
 
 var errScenario = fmt.Errorf("%w: live cannot run this scenario", ErrUsage)
 
-// FromScenario returns the run of a scenario, with a new key and without a Redis. If real processes cannot
-// repeat a field, the field gets its default and a note. A run ignores the name, the description, the
-// replications, the rivals, and the fields that it measures: network.round_trip and the times of redis. The
-// error wraps ErrUsage, and lists the fields with which real processes cannot run, or cannot be compared with
-// a simulation if compared is set.
+// FromScenario returns the run of a scenario, with a new key and with an embedded Redis. A field that real
+// processes cannot play gets its default and a note. The error wraps ErrUsage, and lists the fields without
+// which there is no run, or no comparison with a simulation if compared is set.
 func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err error) {
 	o = Options{Scenario: s, Key: "leasesim-" + strings.ToLower(rand.Text())}
 	s = s.Defaults()
@@ -77,8 +75,8 @@ func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err
 	return o, notes, bad.Err()
 }
 
-// playable returns o.Scenario with the defaults of all fields that live ignores or does not support. A new
-// field of a scenario is unsupported until playable copies it.
+// playable returns o.Scenario with the defaults of all fields that real processes cannot play. playable keeps
+// the fields that a run ignores, and those that a run measures: network.round_trip and the times of redis.
 func (o Options) playable() sim.Scenario {
 	s, f := o.Scenario.Defaults(), o.faults()
 	p := s.Policy
@@ -86,7 +84,8 @@ func (o Options) playable() sim.Scenario {
 		Name: s.Name, Description: s.Description, Seed: s.Seed, Reps: s.Reps, Rivals: s.Rivals,
 		Duration: s.Duration, Limits: s.Limits, Keys: s.Keys, Workload: offered(s.Workload),
 		Policy: lease.Policy{Target: p.Target, TTL: p.TTL, Overcommit: p.Overcommit, Weight: p.Weight,
-			StrictExpiry: p.StrictExpiry, CallsPerSecond: p.CallsPerSecond, Fallback: lease.FallbackDeny},
+			StrictExpiry: p.StrictExpiry, CallsPerSecond: p.CallsPerSecond,
+			Fallback: lease.FallbackDeny}, // without which there is no bound
 		Network: sim.Network{RoundTrip: s.Network.RoundTrip},
 		Redis: sim.Redis{ServiceTime: s.Redis.ServiceTime, ExchangeTime: s.Redis.ExchangeTime,
 			WakeTime: s.Redis.WakeTime},
@@ -112,7 +111,7 @@ func (o Options) playable() sim.Scenario {
 	return own
 }
 
-// offered returns w with a default for each field that describes how requests are made, except for VerbWait.
+// offered returns w with the defaults of all fields about the making of a request, but keeps VerbWait.
 func offered(w sim.Workload) sim.Workload {
 	if w.Verb != sim.VerbWait {
 		w.Verb = ""
@@ -124,12 +123,12 @@ func offered(w sim.Workload) sim.Workload {
 
 // faults has the times of the faults of a run; 0 means never.
 type faults struct {
-	kill          time.Duration // time when the last process gets a kill -9
+	kill          time.Duration // time of the kill -9 of the last process
 	stop, stopFor time.Duration // time and length of a stop of the first process
 	hang, hangFor time.Duration // time and length of a hang of the server
 }
 
-// faults returns the scenario's faults that a run can repeat.
+// faults returns the faults of the scenario that real processes can play.
 func (o Options) faults() (f faults) {
 	s := o.Scenario.Defaults()
 	if all := s.Redis.Faults; len(all) == 1 && all[0].Kind == sim.FaultHang {
@@ -152,12 +151,9 @@ func (o Options) weights() (all []int64) {
 	return all
 }
 
-// config returns the configuration of every process, without the weight. config sets FallbackDeny, because
-// the bound is promised only with FallbackDeny.
+// config returns the configuration of every process, without the weight.
 func (o Options) config() hybrid.Config {
-	c := hybrid.Config{Limits: o.Scenario.Limits, Policy: o.Scenario.Policy}
-	c.Policy.Fallback = hybrid.FallbackDeny
-	return c
+	return hybrid.Config{Limits: o.Scenario.Limits, Policy: o.Scenario.Policy}
 }
 
 func (o Options) leased() lease.Config {
@@ -165,10 +161,9 @@ func (o Options) leased() lease.Config {
 	return c.Policy.ConfigFor(c.Limits, 0, c.CallTimeout)
 }
 
-// limit returns the only limit of the run.
 func (o Options) limit() lease.Limit { return o.Scenario.Limits[0] }
 
-// capacity returns the most requests that a process may record.
+// capacity returns the number of slots in the file of a process.
 func (o Options) capacity(process int) (n int, err error) {
 	if o.Scenario.Workload.Kind == sim.Adversary {
 		return o.capacityOfAdversary(), nil
@@ -182,7 +177,7 @@ func (o Options) capacity(process int) (n int, err error) {
 	return n + 1, err
 }
 
-// capacityOfAdversary returns several times the number of admissions and pauses of one adversary.
+// capacityOfAdversary returns a capacity for several times the admissions and pauses of an adversary.
 func (o Options) capacityOfAdversary() int {
 	l, d := o.limit(), o.Scenario.Duration+2*time.Second
 	admissions := float64(l.Capacity()+o.Scenario.Policy.Overcommit) + l.Rate()*d.Seconds()

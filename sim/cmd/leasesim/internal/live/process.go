@@ -20,19 +20,19 @@ const (
 	fateStopped = "stopped"
 )
 
-// process is one child as the parent sees it.
+// process is the parent's side of one child.
 type process struct {
 	cmd       *exec.Cmd
 	in        io.WriteCloser           // closing the pipe ends the load
 	file      *stamps.File             // records of the requests
 	fate      string                   // fateKilled, fateStopped or empty
-	ready     chan error               // gets a value once, when the process can begin
-	exited    chan error               // gets a value once, when the process has ended, and is closed
+	ready     chan error               // gets one value, when the process can begin
+	exited    chan error               // gets one value, when the process has ended, and is closed
 	latencies []*hdrhistogram.Snapshot // set before exited; nil for a killed process
 }
 
-// start creates the file and starts the process. The process waits for its start time, and ends with ctx. The
-// caller closes the file.
+// start creates the file and starts the process. The end of ctx kills the process. The caller closes the
+// file.
 func start(ctx context.Context, o orders) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -68,7 +68,7 @@ func start(ctx context.Context, o orders) (*process, error) {
 
 // follow sends the process its orders, and reads its output until the process ends.
 func (p *process) follow(out io.Reader, orders []byte) {
-	_, _ = p.in.Write(orders) // an error shows in the process's answer
+	_, _ = p.in.Write(orders) // after an error the process does not get ready
 	r := bufio.NewReader(out)
 	line, err := r.ReadString('\n')
 	if err == nil && line != readyLine {
@@ -89,11 +89,11 @@ func (p *process) wait() error {
 		return p.cmd.Wait()
 	}
 	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // the error is the kill
+	_ = p.cmd.Wait() // reports the kill
 	return nil
 }
 
-// end ends the load of the process, even of a process that is stopped or has ended.
+// end ends the load of the process, which may be stopped.
 func (p *process) end() error {
 	_ = p.in.Close()
 	return p.resume()
@@ -106,7 +106,7 @@ func (p *process) resume() error {
 	return p.signal(resumeSignal)
 }
 
-// signal sends a signal to the process. For a process that has ended, signal does nothing.
+// signal sends a signal to the process, or does nothing if the process has ended.
 func (p *process) signal(s os.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("leasesim: %v: %w", s, err)

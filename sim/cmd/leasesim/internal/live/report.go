@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// Report holds the results of a run. The JSON keys of Report are part of the command's interface.
+// Report has the results of a run. The JSON keys of Report are part of the command's interface.
 type Report struct {
 	Redis           string    `json:"redis"`
 	BoundExceededBy int64     `json:"bound_exceeded_by"`
@@ -22,13 +22,13 @@ type Report struct {
 	WorstWindow     Window    `json:"worst_window"`
 	RoundTrips      int64     `json:"round_trips"`
 	RoundTripNs     Quantiles `json:"round_trip_ns"`
-	LagNs           Quantiles `json:"lag_ns"` // delay of requests
-	// Overloaded means that the machine delayed requests too long for the figures to prove anything.
+	LagNs           Quantiles `json:"lag_ns"` // delays of requests behind their times
+	// Overloaded means that the machine made requests too late for a comparison.
 	Overloaded    bool      `json:"overloaded,omitempty"`
-	ServiceTimeNs int64     `json:"service_time_ns,omitempty"` // call time by the server; 0 if unknown
+	ServiceTimeNs int64     `json:"service_time_ns,omitempty"` // mean time of a lease call in the server; 0 if unknown
 	Jain          float64   `json:"jain"`
 	Processes     []Process `json:"processes"`
-	Central       *Central  `json:"central,omitempty"` // nil if the requests cannot be replayed
+	Central       *Central  `json:"central,omitempty"` // nil without requests, and for requests that wait
 	Shape         string    `json:"shape"`
 	Limit         string    `json:"limit"`
 	Overcommit    int64     `json:"overcommit"`
@@ -37,14 +37,14 @@ type Report struct {
 	TTLMs         float64   `json:"ttl_ms"`
 }
 
-// Window is the worst of all windows: the window nearest to the bound, or farthest beyond the bound.
+// Window is the worst of all windows: the window farthest above the bound, or nearest to the bound.
 type Window struct {
 	DurationMs float64 `json:"duration_ms"`
 	Admitted   int64   `json:"admitted"`
 	Bound      float64 `json:"bound"`
 }
 
-// Process is the share of one process in the run. Jain's index counts only processes that ran all the time.
+// Process has the results of one process.
 type Process struct {
 	Admitted   int64  `json:"admitted"`
 	Offered    int64  `json:"offered"`
@@ -52,7 +52,7 @@ type Process struct {
 	Fate       string `json:"fate,omitempty"` // "killed" or "stopped"
 }
 
-// summarise audits the files of all processes after a run of length lasted.
+// summarise audits the files of all processes after a run that lasted for some time.
 func summarise(o Options, lasted time.Duration, redis string, fleet []*process) (Report, error) {
 	leased := o.leased()
 	r := Report{
@@ -62,7 +62,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 	}
 	asked := make([]asks, max(o.Scenario.Keys.Count, 1))
 	took := newLatencies()
-	var offered, admitted, weights []int64 // values of the processes that ran all the time
+	var offered, admitted, weights []int64 // of the processes that were neither killed nor stopped
 	for i, p := range fleet {
 		one := Process{Offered: p.file.Offered().Load(), RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate}
 		var err error
@@ -74,7 +74,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
 		if p.fate == fateStopped {
-			p.latencies = p.latencies[:min(lags, len(p.latencies))] // the pause of the process made its requests late
+			p.latencies = p.latencies[:min(lags, len(p.latencies))] // the stop made requests late
 		}
 		took.merge(p.latencies)
 		if p.fate == "" {
@@ -86,7 +86,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 	if err != nil {
 		return r, err
 	}
-	if o.Scenario.Workload.Verb != sim.VerbWait { // a central limiter would have waiting requests too
+	if o.Scenario.Workload.Verb != sim.VerbWait { // in a central limiter requests would wait too
 		if r.Central, err = central(o.limit(), asked, r.Admitted); err != nil {
 			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
 		}
@@ -101,7 +101,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Document shows the report: the run, the verdicts, and the figures. The document's JSON is the report.
+// Document returns the report as a document, whose JSON is the report.
 func (r Report) Document() view.Document {
 	t := view.Table{Columns: strings.Split(">process,>admitted,>share,>offered,>round trips,", ",")}
 	for i, p := range r.Processes {
@@ -120,11 +120,11 @@ func (r Report) Document() view.Document {
 	}
 }
 
-// embeddedSlow is the median time of a call to an overloaded embedded Redis, which interprets the script anew
-// for each call, in some milliseconds.
+// embeddedSlow is a median of round trips that shows that the embedded Redis is overloaded. On an idle
+// machine, it answers in some milliseconds, because it interprets the script anew for each call.
 const embeddedSlow = 20 * time.Millisecond
 
-// verdicts lists the results that the run proves, and the reasons why it does not prove more.
+// verdicts returns the results that the run proves, and warnings about the others.
 func (r Report) verdicts() (all []view.Verdict) {
 	say := func(mood view.Mood, text string) { all = append(all, view.Verdict{Mood: mood, Text: text}) }
 	if excess := r.BoundExceededBy; excess > 0 {
@@ -137,7 +137,7 @@ func (r Report) verdicts() (all []view.Verdict) {
 			"would have admitted.", part(c.Part), c.Limiter))
 	}
 	if r.Overloaded {
-		say(view.Bad, "THIS MACHINE IS OVERLOADED: the processes got too little CPU time. That lowers the "+
+		say(view.Bad, "THIS MACHINE IS OVERLOADED: the processes got too little CPU time. This lowers the "+
 			"admissions, and does not affect the bound.")
 	}
 	if r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow) {
@@ -171,7 +171,7 @@ func (r Report) figures() *view.Table {
 		t.Add("service time", view.Shortly(time.Duration(r.ServiceTimeNs)), "of a lease call, by the server")
 	}
 	t.Add("Jain's index", view.Number(math.Round(r.Jain*1e4)/1e4),
-		"of the processes that ran all the time; 1 is fair")
+		"of processes not killed or stopped; 1 is fair")
 	return t
 }
 

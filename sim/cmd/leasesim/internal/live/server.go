@@ -17,25 +17,25 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// ErrUsage is wrapped by errors about the caller's options.
+// ErrUsage is wrapped by errors about the scenario or the address of the Redis.
 var ErrUsage = errors.New("leasesim: bad usage")
 
-// embedded is the name of the Redis that a run starts if the caller names no Redis.
+// embedded is the name of the embedded Redis.
 const embedded = "embedded (miniredis)"
 
 type server struct {
-	name string // name of the server for people
+	name string // name in reports and errors
 	addr string // host:port, or a URL
 	rdb  redis.UniversalClient
 	stop func()
 }
 
-// connect checks the Redis at addr, or starts an embedded one if addr is empty. The caller stops the server.
+// connect connects to the Redis at addr, or starts an embedded Redis if addr is "". The caller calls stop.
 func connect(ctx context.Context, addr string) (*server, error) {
 	if addr == "" {
 		if strconv.IntSize < 64 {
-			return nil, fmt.Errorf("%w: --redis is not set, must name a server in a 32-bit build: "+
-				"the embedded Redis converts the numbers that scripts return to int", ErrUsage)
+			return nil, fmt.Errorf("%w: --redis is missing: a 32-bit build has no embedded Redis, "+
+				"which converts the numbers that scripts return to int", ErrUsage)
 		}
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
@@ -76,14 +76,13 @@ func answerTime(c *miniserver.Peer, cmd string, _ ...string) (done bool) {
 	return true
 }
 
-// served counts a server's calls of EVALSHA, the command of lease calls, and the time of these calls.
+// served has the number and the total time of EVALSHA commands, of which lease calls consist.
 type served struct {
 	calls int64
 	time  time.Duration
 }
 
-// served adds up the counts of all masters. served returns zero if a server reports none, like the embedded
-// Redis.
+// served adds up the EVALSHA commands of all masters. A server that does not report them counts as zero.
 func (v *server) served(ctx context.Context) (all served, err error) {
 	var mu sync.Mutex
 	err = v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
@@ -112,7 +111,7 @@ func (v *server) masters(ctx context.Context, f func(context.Context, redis.Cmda
 	return f(ctx, v.rdb)
 }
 
-// hang stops every master for d. Calls that arrive during the hang run afterwards.
+// hang stops every master for d. Calls during this time run afterwards.
 func (v *server) hang(ctx context.Context, d time.Duration) error {
 	err := v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
 		return rdb.ClientPause(ctx, d).Err()
@@ -123,7 +122,7 @@ func (v *server) hang(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// since returns the mean time of the calls after before, or 0 if there were no calls.
+// since returns the mean time of the calls since before, or 0 without calls.
 func (s served) since(before served) time.Duration {
 	if s.calls <= before.calls {
 		return 0
@@ -131,13 +130,13 @@ func (s served) since(before served) time.Duration {
 	return (s.time - before.time) / time.Duration(s.calls-before.calls)
 }
 
-// silent drops the log lines of go-redis, because an error reports each fault once.
+// silent drops the log lines of go-redis: an error reports each fault once.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Dial returns a client for the address in --redis, and the server's name to display, without a password.
-// Dial opens no connection. After Dial, go-redis writes no log.
+// Dial returns a client for the address in --redis, and the address without a password. Dial opens no
+// connection. After Dial, go-redis writes no log.
 func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 	if rdb, err = newClient(address); err != nil {
 		return nil, "", fmt.Errorf("%w: --redis: %w", ErrUsage, err)
@@ -148,12 +147,12 @@ func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 	return rdb, address, nil
 }
 
-// silentFor is the time limit of one attempt to reach a server.
+// silentFor is the time limit of an attempt to connect.
 const silentFor = 3 * time.Second
 
 // newClient returns a client for the address in --redis: host:port of one server, or a URL of go-redis. The
-// scheme redis, rediss (TLS) or unix selects one server; the suffix +cluster or +sentinel selects a cluster
-// or Sentinel. Errors do not repeat the address, because an address may have a password.
+// schemes redis, rediss (TLS) and unix select one server. The suffixes +cluster and +sentinel select a
+// cluster or a Sentinel. An error does not repeat the URL, which may have a password.
 func newClient(address string) (rdb redis.UniversalClient, err error) {
 	redis.SetLogger(silent{})
 	if !strings.Contains(address, "://") {
@@ -192,7 +191,7 @@ func newClient(address string) (rdb redis.UniversalClient, err error) {
 			"or the first two with +cluster or +sentinel", scheme)
 	}
 	if where, ok := errors.AsType[*url.Error](err); ok {
-		err = where.Err // the inner error lacks the password
+		err = where.Err // without the URL
 	}
 	return rdb, err
 }
