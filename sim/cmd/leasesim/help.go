@@ -13,13 +13,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// helpMax is the largest number of characters in a line of help.
+// helpMax is the most characters in a line of help.
 const helpMax = 80
 
 // flagSlop is the number of characters by which pflag exceeds the given width.
 const flagSlop = 5
 
-// helpFiles has the help pages, one for each command: usage, summary, description and examples.
+// helpFiles has a page for each command: usage, summary, description and examples.
 //
 //go:embed help
 var helpFiles embed.FS
@@ -30,7 +30,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"rivals":  rivalHelp,
 }).ParseFS(helpFiles, "help/*.txt"))
 
-// command returns the cobra command of a help page, without flags and arguments.
+// command returns the command of a help page, without flags and arguments.
 func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	var b strings.Builder
 	if err := pages.ExecuteTemplate(&b, page+".txt", nil); err != nil {

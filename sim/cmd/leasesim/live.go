@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// liveFile is the scenario of live and of compare --live if -f is missing.
+// liveFile is the default of -f for live and compare --live.
 const liveFile = "example:real-processes"
 
 func liveCommand(p *program) *cobra.Command {
@@ -40,7 +40,7 @@ func liveCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// fleet runs the scenario of the flags with real processes. compared is set if a simulation follows.
+// fleet runs the scenario of the flags with real processes. compared says that a simulation follows.
 func (f *shared) fleet(redis string, compared bool) (r live.Report, o live.Options, err error) {
 	s, err := f.load(withoutRivals)
 	if err != nil {
@@ -61,7 +61,7 @@ func (f *shared) fleet(redis string, compared bool) (r live.Report, o live.Optio
 	return r, o, err
 }
 
-// showFleet writes the report of a real fleet, and returns an error for an exceeded bound, or else early.
+// showFleet writes the report of a real fleet. showFleet returns an error for an exceeded bound, else early.
 func (f *shared) showFleet(r *live.Report, early error) error {
 	if excess := r.BoundExceededBy; excess > 0 {
 		early = fmt.Errorf("%w by %d", errExceeded, excess)
@@ -69,18 +69,17 @@ func (f *shared) showFleet(r *live.Report, early error) error {
 	return f.finish(r.Document(), nil, early)
 }
 
-// sideBySide is the output of compare --live. The JSON keys of sideBySide are part of the command's
-// interface.
+// sideBySide is the output of compare --live, whose JSON keys are part of the interface.
 type sideBySide struct {
 	Agrees    bool        `json:"agrees"`
-	Busy      string      `json:"busy,omitempty"` // why the machine was too busy to compare
+	Busy      string      `json:"busy,omitempty"` // the reason why the machine was too busy for a comparison
 	Rows      []live.Row  `json:"rows"`
 	Fleet     string      `json:"fleet"`
 	Real      live.Report `json:"real"`
 	Simulated sim.Report  `json:"simulated"`
 }
 
-// compareLive runs a scenario with real processes and in the simulator.
+// compareLive runs the scenario of the flags with real processes and in the simulator.
 func (f *shared) compareLive(redis string) error {
 	if !f.cmd.Flags().Changed("file") {
 		f.file = liveFile
@@ -125,8 +124,8 @@ func (f *shared) compareLive(redis string) error {
 	return f.finish(document, nil, errors.Join(err, f.judge(b.Simulated)))
 }
 
-// busy returns why the machine was too busy for a comparison, or "". tooFew reports that fewer requests were
-// made than simulated.
+// busy returns the reason why the machine was too busy for a comparison, or "". tooFew says that the
+// processes made fewer requests than the simulation.
 func busy(r live.Report, callTimeout time.Duration, tooFew bool) string {
 	switch trip, lag := time.Duration(r.RoundTripNs.P99), time.Duration(r.LagNs.P99); {
 	case trip > callTimeout:

@@ -19,7 +19,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// looking has the flags of inspect and top, the commands that read the buckets of a Redis.
+// looking has the flags of inspect and top.
 type looking struct {
 	redis, prefix, out string
 }
@@ -31,8 +31,8 @@ func (l *looking) flags(c *cobra.Command) {
 	f.StringVar(&l.out, "out", view.FormatTable, "table, or json: the value that the library returns")
 }
 
-// show checks the flags and writes the result of look. show closes the client when the context ends, because
-// go-redis waits for a missing answer until its own timeouts.
+// show checks the flags and writes the result of look. The end of the context closes the client, because
+// go-redis would wait for a missing answer until its own timeouts.
 func (l *looking) show(
 	c *cobra.Command, wrong faults, look func(context.Context, *redisbucket.Store) (view.Document, error),
 ) error {

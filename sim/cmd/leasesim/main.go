@@ -1,8 +1,5 @@
-// Command leasesim shows the effect of yuzhi, before and after a rollout. "leasesim run" simulates a fleet,
-// "ui" serves a page with knobs for simulations, "compare" simulates other algorithms too, "sweep" and "plan"
-// search for a policy, "replay" simulates a recorded load, and "init" writes a first scenario. "live" runs
-// real processes against one Redis and audits every admission. "inspect" and "top" read buckets of a Redis in
-// production.
+// Command leasesim simulates, plans and checks a rate limit of this library. "leasesim --help" lists its
+// subcommands.
 package main
 
 import (
@@ -34,19 +31,15 @@ func main() {
 	live.Child()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the command
-	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	p := program{args: os.Args[1:], simulate: sim.Runner.Run}
+	status := p.run(ctx, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
 }
 
-// run executes one command line and returns the exit status.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return (&program{args: args, simulate: sim.Runner.Run}).run(ctx, stdout, stderr)
-}
-
 func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
-	root.Args = nil // cobra then suggests commands for an unknown one
+	root.Args = nil // instead of cobra.NoArgs: the error for an unknown command suggests known ones
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.AddCommand(initCommand(), runCommand(p), compareCommand(p), sweepCommand(p), planCommand(p),
 		replayCommand(p), uiCommand(), liveCommand(p), inspectCommand(), topCommand(), scriptsCommand())
@@ -55,6 +48,7 @@ func (p *program) root() *cobra.Command {
 	return root
 }
 
+// run executes the command line and returns the exit status.
 func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 	root := p.root()
 	root.SetArgs(p.args)
@@ -84,13 +78,12 @@ func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 }
 
 // noneEmpty refuses a flag with an empty value, which would act like a missing flag: --redis "$REDIS" with
-// REDIS unset. Only --name may be empty, for a limiter without a name.
+// REDIS unset.
 func noneEmpty(flags *pflag.FlagSet) error {
 	var all faults
 	flags.Visit(func(f *pflag.Flag) {
 		value := f.Value.String()
-		all.addf((value == "" || value == "[]") && f.Name != "name",
-			"--%s is empty; leave it out, or give it a value", f.Name)
+		all.addf(value == "" || value == "[]", "--%s is empty; leave it out, or give it a value", f.Name)
 	})
 	return errors.Join(all...)
 }
@@ -103,7 +96,8 @@ func initCommand() *cobra.Command {
 		text := string(scenfile.Template())
 		t := view.Table{Columns: []string{"example", "description"}}
 		for _, e := range scenfile.Examples() {
-			if t.Add(e.Name, e.Description); len(args) == 1 && args[0] == e.Name {
+			t.Add(e.Name, e.Description)
+			if len(args) == 1 && args[0] == e.Name {
 				text, args = string(e.Text), nil
 			}
 		}

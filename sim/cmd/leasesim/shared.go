@@ -26,14 +26,13 @@ import (
 // defaultFile is the scenario of a command line without -f.
 const defaultFile = "example:steady-fleet"
 
-// program is one execution of the command.
+// program is one execution of leasesim.
 type program struct {
 	args     []string
 	simulate func(sim.Runner, context.Context, sim.Scenario) (sim.Report, error)
 }
 
-// shared is a command about a scenario, with the common flags. load checks the flags before anything runs.
-// finish writes the report, and judge checks every --threshold.
+// shared is a command about a scenario, with the flags that such commands share.
 type shared struct {
 	cmd     *cobra.Command
 	program *program
@@ -48,12 +47,13 @@ type shared struct {
 	formats    []string // allowed values of out
 	thresholds []string
 
-	first func(*sim.Scenario) error // changes the file's scenario before --set; may be nil
+	first func(*sim.Scenario) error // changes the scenario before --set; may be nil
 	rules []search.Threshold        // parsed form of thresholds
-	text  string                    // scenario as YAML, with the changes by flags
+	text  string                    // YAML of the scenario with the changes by flags
 }
 
-// asking returns the command of a help page with the flags of a scenario. file is the scenario without -f.
+// asking returns the command of a help page with the flags of live and of simulations. file is the default of
+// -f.
 func (p *program) asking(page, file string, formats ...string) *shared {
 	f := &shared{program: p, formats: formats}
 	f.cmd = command(page, nil)
@@ -68,7 +68,7 @@ func (p *program) asking(page, file string, formats ...string) *shared {
 	return f
 }
 
-// simulating returns the command of a help page for simulations, with the common flags.
+// simulating returns the command of a help page with the flags of simulations.
 func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	f := p.asking(page, defaultFile, view.Formats...)
 	f.cmd.RunE = func(*cobra.Command, []string) error { return run(f) }
@@ -82,9 +82,8 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	return f
 }
 
-// load returns the scenario of -f, changed by --set, --seed, --reps, --duration and adjust, in this order.
-// The scenario is valid and has no defaults filled in. Errors about the command line or the file end the
-// command with status 2.
+// load checks the flags and returns the scenario of -f, changed by f.first, --set, --seed, --reps, --duration
+// and adjust, in this order. The scenario is valid and has no defaults filled in.
 func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error) {
 	if err := f.validate(); err != nil {
 		return sim.Scenario{}, err
@@ -134,19 +133,19 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	return s, err
 }
 
-// workloadSet matches a --set or a --vary of the workload that groups share.
+// workloadSet matches a --set or a --vary of the scenario's workload.
 var workloadSet = regexp.MustCompile(`^ *workload *[.=]`)
 
 const workloadUnread = "workload has no effect: each group has its own; set groups[0].workload"
 
-// ownLoads reports whether no group reads the workload that groups share.
+// ownLoads reports whether every group has a workload, so that the scenario's workload has no effect.
 func ownLoads(s *sim.Scenario) bool {
 	return len(s.Groups) > 0 && !slices.ContainsFunc(s.Groups, func(g sim.Group) bool { return !ownLoad(g) })
 }
 
 func ownLoad(g sim.Group) bool { return g.Workload != nil }
 
-// withoutRivals is an adjustment of load for commands that simulate no other algorithms.
+// withoutRivals is an argument of load for commands that simulate no other algorithms.
 func withoutRivals(s *sim.Scenario) error {
 	s.Rivals = nil
 	return nil
@@ -169,8 +168,8 @@ func (f *shared) validate() error {
 	return errors.Join(all...)
 }
 
-// finish writes d in the format of --out and returns the command's error: the error of writing, or early,
-// which ended the run, or wrong, a fault that d shows, whichever comes first.
+// finish writes d in the format of --out. finish returns the error of writing, else early, the error that
+// ended the run, else wrong, an error about the results in d.
 func (f *shared) finish(d view.Document, early, wrong error) error {
 	if err := d.Write(f.cmd.OutOrStdout(), f.out); err != nil {
 		return fmt.Errorf("leasesim: %w", err)
@@ -181,7 +180,7 @@ func (f *shared) finish(d view.Document, early, wrong error) error {
 	return wrong
 }
 
-// judge returns an error for each --threshold that r.Figures misses, which ends the command with status 3.
+// judge returns an error for each --threshold that does not hold for r.
 func (f *shared) judge(r sim.Report) error {
 	var errs []error
 	for _, rule := range f.rules {
@@ -220,7 +219,7 @@ func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	return f.program.simulate(runner, f.cmd.Context(), s)
 }
 
-// lab returns a Lab that runs simulations in parallel. The caller calls clear before it prints anything else.
+// lab returns a Lab with the flags of f. The caller calls clear before it prints anything else.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	show, clear := phases(f.cmd.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
@@ -233,8 +232,7 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	return lab, clear
 }
 
-// commandLine returns the shell command that repeats the figures: the arguments of this program with the
-// seed.
+// commandLine returns a shell command with the same figures: the arguments of p and the seed.
 func (p *program) commandLine(seed uint64) string {
 	words := []string{"leasesim"}
 	seeded := false
@@ -248,7 +246,7 @@ func (p *program) commandLine(seed uint64) string {
 	return strings.Join(words, " ")
 }
 
-// plain matches words that need no quotes in a shell.
+// plain matches a word that needs no quotes in a shell.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,%+@-]+$`)
 
 // quoted quotes a word for a POSIX shell.
@@ -259,7 +257,8 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// tellTraces prints the notes of the traces that s replays, and counts requests after the end of the run.
+// tellTraces prints notes about the traces of s: those of reading, and the number of requests that come too
+// late.
 func tellTraces(out io.Writer, s sim.Scenario) {
 	s = s.Defaults()
 	for _, w := range s.Workloads() {
@@ -278,8 +277,8 @@ func tellTraces(out io.Writer, s sim.Scenario) {
 	}
 }
 
-// phases shows the progress of each phase on a terminal. Without a terminal phases returns a nil show. Calls
-// of show must not overlap. The caller calls clear before it prints anything else.
+// phases returns show, which shows the progress of a phase if w is a terminal, and is nil if not. Calls of
+// show must not overlap. The caller calls clear before it prints anything else.
 func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -50,7 +50,8 @@ func compareCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// defaultRivals sets s.Rivals to the algorithms in s.Rivals, or all if empty, that can take part in s.
+// defaultRivals leaves in s.Rivals the algorithms that can hold the limits of s. An empty s.Rivals gets all
+// of them.
 func defaultRivals(f *shared, s *sim.Scenario) error {
 	names := s.Rivals
 	if s.Rivals = nil; len(names) == 0 {
@@ -59,9 +60,8 @@ func defaultRivals(f *shared, s *sim.Scenario) error {
 	return addRivals(f, s, names, false)
 }
 
-// addRivals adds each named algorithm that can take part in s. addRivals returns an error for any other
-// algorithm if all is set, and else prints a note. A fleet with one key shows whether an algorithm can take
-// part.
+// addRivals adds each named algorithm that can hold the limits of s to s.Rivals. For another algorithm,
+// addRivals returns an error if all is set, and else prints a note.
 func addRivals(f *shared, s *sim.Scenario, names []string, all bool) error {
 	full := s.Defaults()
 	fleet := rival.Fleet{Limits: full.Limits, Keys: 1}
@@ -112,7 +112,7 @@ func replayCommand(p *program) *cobra.Command {
 		return f.report(view.Run, func(s *sim.Scenario) error {
 			if s.Workload.Trace != t || slices.ContainsFunc(s.Groups, ownLoad) {
 				return fmt.Errorf("%w: --set of another load: the trace replaces it; only workload.verb, deadline, "+
-					"patience, actual, hold and cancelled have an effect, and no workload of a group", errUsage)
+					"patience, actual, hold, cancelled and repeated have an effect", errUsage)
 			}
 			return nil
 		})
@@ -123,9 +123,9 @@ func replayCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// fit sets the duration of the run and the numbers of keys and processes from the trace t. If there are
-// several groups, each keeps its number of processes. fit drops the name and description of the built-in
-// scenario, and a warm-up that is too long.
+// fit sets the duration and the number of keys of s from the trace t, and in a scenario with one group the
+// number of processes. Unless a file was given, fit drops the name and the description, and a warm-up that is
+// too long.
 func fit(s *sim.Scenario, t *sim.Trace, given bool) {
 	warmup := s.Warmup
 	s.Duration, s.Warmup, s.Keys.Count = 0, 0, t.Keys

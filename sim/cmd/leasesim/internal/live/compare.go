@@ -92,7 +92,8 @@ func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 	low := slices.Min(values)/unit*(1-t.fewer) - t.some
 	high := slices.Max(values)/unit*(1+t.more) + t.some
 	return Row{
-		Name: name, Simulated: f.Mean / unit, Real: real, Low: low, High: high, Tolerance: t.text, Agrees: real >= low && real <= high,
+		Name: name, Simulated: f.Mean / unit, Real: real, Low: low, High: high, Tolerance: t.text,
+		Agrees: real >= low && real <= high,
 	}
 }
 

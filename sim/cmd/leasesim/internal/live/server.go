@@ -18,7 +18,7 @@ import (
 )
 
 // ErrUsage is wrapped by errors about the scenario or the address of the Redis.
-var ErrUsage = errors.New("leasesim: bad usage")
+var ErrUsage = errors.New("leasesim")
 
 // embedded is the name of the embedded Redis.
 const embedded = "embedded (miniredis)"
