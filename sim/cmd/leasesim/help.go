@@ -26,8 +26,8 @@ var helpFiles embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"bases":   func() string { return view.Bases },
-	"figures": figureHelp,
-	"rivals":  rivalHelp,
+	"figures": func() string { return list(search.FigureNames(), view.About) },
+	"rivals":  func() string { return list(rival.Names(), rival.Describe) },
 }).ParseFS(helpFiles, "help/*.txt"))
 
 // command returns the command of a help page, without flags and arguments.
@@ -48,25 +48,13 @@ func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	return c
 }
 
-// listed formats a line of a list in the help.
-func listed(name, about string) string {
+// list returns a line of help for each name.
+func list(names []string, about func(name string) string) string {
 	const before = 24
-	about = strings.ReplaceAll(view.Wrap(about, helpMax-before), "\n", "\n"+strings.Repeat(" ", before))
-	return fmt.Sprintf("  %-20s  %s\n", name, about)
-}
-
-func figureHelp() string {
 	var b strings.Builder
-	for _, name := range search.FigureNames() {
-		b.WriteString(listed(name, view.About(name)))
-	}
-	return b.String()
-}
-
-func rivalHelp() string {
-	var b strings.Builder
-	for _, name := range rival.Names() {
-		b.WriteString(listed(name, rival.Describe(name)))
+	for _, name := range names {
+		text := strings.ReplaceAll(view.Wrap(about(name), helpMax-before), "\n", "\n"+strings.Repeat(" ", before))
+		fmt.Fprintf(&b, "  %-20s  %s\n", name, text)
 	}
 	return b.String()
 }

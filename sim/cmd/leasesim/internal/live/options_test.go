@@ -193,7 +193,7 @@ func TestAnEmbeddedRedisThatIsTooSlowIsNamed(t *testing.T) {
 		r := Report{Redis: c.redis, TargetMs: 62.5, TTLMs: 720_000, RoundTripNs: Quantiles{P50: int64(c.trip)},
 			Processes: make([]Process, 1), DurationMs: 1}
 		d := r.Document()
-		slow := func(v view.Verdict) bool { return strings.Contains(v.Text, "TOO SLOW") }
+		slow := func(v view.Verdict) bool { return strings.Contains(v.Text, "OVERLOADED") }
 		testkit.Check(t, slices.ContainsFunc(d.Verdicts, slow) == c.named, "%+v: %+v", c, d.Verdicts)
 		testkit.Check(t, strings.Contains(d.Subtitle, "leases of target 62.5ms, TTL 12m0s"), "%s", d.Subtitle)
 	}

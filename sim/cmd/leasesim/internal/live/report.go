@@ -136,13 +136,10 @@ func (r Report) verdicts() (all []view.Verdict) {
 		say(view.Neutral, fmt.Sprintf("The fleet admitted %s of the requests that a central %s without a network "+
 			"would have admitted.", part(c.Part), c.Limiter))
 	}
-	if r.Overloaded {
-		say(view.Bad, "THIS MACHINE IS OVERLOADED: the processes got too little CPU time. This lowers the "+
-			"admissions, and does not affect the bound.")
-	}
-	if r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow) {
-		say(view.Bad, "THE EMBEDDED REDIS IS TOO SLOW for this number of calls, or this machine has other work: "+
-			"the fleet admits less. Use fewer processes, a longer policy.target, or a real Redis with --redis.")
+	if r.Overloaded || r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow) {
+		say(view.Bad, "THIS MACHINE IS OVERLOADED: the processes or the embedded Redis got too little CPU time. This "+
+			"lowers the admissions, and does not affect the bound. Use fewer processes, a longer policy.target, or a "+
+			"real Redis with --redis.")
 	}
 	return all
 }
