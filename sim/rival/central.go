@@ -12,8 +12,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// rate is a limit in units, of which a refill adds a whole number, so that no refill is rounded. A token fits
-// into 63 bits and the whole burst into 115: no sum or product of the algorithms overflows 128 bits.
+// rate is a limit in units. The refill of a microsecond is a whole number of units, and is never rounded. A
+// token has less than 2^63 units and the burst less than 2^115, so that no sum or product of the algorithms
+// overflows 128 bits.
 type rate struct {
 	unit   uint64        // units of a token
 	step   uint64        // units that the refill of a microsecond adds
@@ -51,7 +52,7 @@ func validLimits(limits []lease.Limit) error {
 }
 
 // newRate returns the rate for the fraction share/of of l. The burst is divided exactly, not in whole tokens.
-// It stays at least one token, because a smaller burst would never admit a request.
+// The burst stays at least one token, because a smaller burst would never admit a request.
 func newRate(l lease.Limit, share, of int64) (rate, error) {
 	flow := times(times(big.NewRat(l.Tokens, int64(l.Per)), big.NewRat(1000, 1)), big.NewRat(share, of))
 	burst := times(big.NewRat(l.Capacity(), 1), big.NewRat(share, of))
@@ -81,7 +82,7 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 	return r, nil
 }
 
-// after returns the used units that remain used after a refill of elapsed microseconds.
+// after returns the number of used units that remain after a refill of elapsed microseconds.
 func (r *rate) after(used exact.Uint128, elapsed uint64) exact.Uint128 {
 	return used.Minus(exact.Product(r.step, elapsed))
 }
@@ -109,7 +110,7 @@ type Central struct {
 	windowed bool                           // at least one limit is not a token bucket
 	used     [lease.LimitsMax]exact.Uint128 // units of each limit that were taken and have not been refilled
 	quotas   []quota                        // one for each limit if windowed; nil before the first request
-	at       int64                          // time of used in microseconds
+	at       int64                          // time in microseconds for which used holds
 }
 
 // NewCentral returns a full limiter for 1 to 4 valid limits. The error lists every violation. A calendar's
@@ -243,7 +244,7 @@ func (c *Central) pass(now int64) (elapsed uint64) {
 	return elapsed
 }
 
-// refill advances every limit to now.
+// refill refills every limit up to now.
 func (c *Central) refill(now int64) {
 	elapsed := c.pass(now)
 	if c.windowed && c.quotas == nil {

@@ -143,7 +143,7 @@ type store struct {
 type settlement struct {
 	at   int64
 	p    int
-	from *view   // view of p
+	from *view   // the view of process p
 	left Central // the bucket after the settlement
 }
 

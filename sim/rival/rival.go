@@ -1,5 +1,5 @@
-// Package rival implements other rate limiters than this library's. A simulation gives them the same requests
-// as the leases. [New] makes an algorithm by its name.
+// Package rival implements other rate limiters than this library's, for a simulation of leases and of other
+// limiters on the same requests. [New] makes an algorithm by its name.
 //
 // Every algorithm gets the same limit: Burst tokens at once, and R = Tokens/Per tokens in the long run. An
 // algorithm with a quota per window takes Burst as the quota, and Burst/R, the time in which a bucket fills,
@@ -14,7 +14,8 @@
 // limits that an algorithm cannot hold exactly.
 //
 // An algorithm that calls a store for each request exists twice: by the store's time and, with the suffix
-// _client, by the time of the calling process, which sends its time along. The latter exceed the limit:
+// _client, by the time of the calling process, which sends its time along. Algorithms by the caller's time
+// exceed the limit:
 //
 //   - central_client: a clock that is d ahead creates R*d tokens, at most a burst, once after each pause of the
 //     load. After such a pause, the fastest clock refills the bucket.

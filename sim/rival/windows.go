@@ -43,7 +43,7 @@ func (w *windows) Decide(now int64, p, key int, n int64) bool {
 	all := w.all[key*w.perKey:][:w.perKey]
 	ok := true
 	for _, x := range all {
-		x.expire(now, local) // also after a window without room
+		x.expire(now, local) // of every window, even if one before has no room
 		ok = ok && x.hasRoom(local, n)
 	}
 	for _, x := range all {
@@ -163,7 +163,7 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 			bound = "cannot be divided exactly: both numbers must be below 2^63"
 		}
 		if bound != "" {
-			return nil, fmt.Errorf("%w: a cell of limit %v, one of %d, has %v us, %s",
+			return nil, fmt.Errorf("%w: limit %v in %d cells: a cell has %v us, %s",
 				ErrLimit, l, count, length, bound)
 		}
 		rules = append(rules, cellRule{

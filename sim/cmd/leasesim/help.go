@@ -34,7 +34,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	var b strings.Builder
 	if err := pages.ExecuteTemplate(&b, page+".txt", nil); err != nil {
-		panic(err) // the pages are part of the program
+		panic(err) // a fault in a page of this program
 	}
 	use, text, _ := strings.Cut(b.String(), "\n")
 	short, text, _ := strings.Cut(text, "\n\n")

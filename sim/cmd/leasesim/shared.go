@@ -219,7 +219,7 @@ func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	return f.program.simulate(runner, f.cmd.Context(), s)
 }
 
-// lab returns a Lab with the flags of f. The caller calls clear before it prints anything else.
+// lab returns a search.Lab that simulates by the flags of f. The caller calls clear before it prints anything else.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	show, clear := phases(f.cmd.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {

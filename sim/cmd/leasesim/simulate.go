@@ -60,8 +60,8 @@ func defaultRivals(f *shared, s *sim.Scenario) error {
 	return addRivals(f, s, names, false)
 }
 
-// addRivals adds each named algorithm that can hold the limits of s to s.Rivals. For another algorithm,
-// addRivals returns an error if all is set, and else prints a note.
+// addRivals adds each named algorithm that can hold the limits of s to s.Rivals. For an algorithm that
+// cannot, addRivals returns an error if all is set, and else prints a note.
 func addRivals(f *shared, s *sim.Scenario, names []string, all bool) error {
 	full := s.Defaults()
 	fleet := rival.Fleet{Limits: full.Limits, Keys: 1}

@@ -74,7 +74,7 @@ func prefixed(err error) string {
 	for ourNames.MatchString(s) {
 		s = ourNames.ReplaceAllString(s, "$1")
 	}
-	s = safetext.Text(s, 4000, "\n\t") // without control characters of a server, a file or a key
+	s = safetext.Text(s, 4000, "\n\t") // a server, a file or a key may have control characters
 	if strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) && !errors.Is(err, errUsage) {
 		return s
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// grace is the time that a process may run after the end of its load, which is enough on a busy machine.
+	// grace is the time after the end of its load within which a process must end, even on a busy machine.
 	grace = time.Minute
 	// startDelay is the time between the parent's message to begin and the start of the load.
 	startDelay = 100 * time.Millisecond

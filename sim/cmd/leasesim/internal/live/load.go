@@ -171,7 +171,7 @@ func turn(limit lease.Limit, began, now time.Time, target time.Duration) int64 {
 // roundTrips and lags are the kinds of durations that latencies counts.
 const (
 	roundTrips = iota
-	lags       // delays of requests behind their times
+	lags       // delays of requests after their due times
 	kinds
 )
 

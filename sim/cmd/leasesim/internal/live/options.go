@@ -35,8 +35,8 @@ const workers = 2
 var errScenario = fmt.Errorf("%w: live cannot run this scenario", ErrUsage)
 
 // FromScenario returns the run of a scenario, with a new key and with an embedded Redis. A field that real
-// processes cannot play gets its default and a note. The error wraps ErrUsage, and lists the fields without
-// which there is no run, or no comparison with a simulation if compared is set.
+// processes cannot play gets its default and a note. The error wraps ErrUsage, and lists the values with
+// which real processes cannot run, or cannot be compared with a simulation if compared is set.
 func FromScenario(s sim.Scenario, compared bool) (o Options, notes []string, err error) {
 	o = Options{Scenario: s, Key: "leasesim-" + strings.ToLower(rand.Text())}
 	s = s.Defaults()

@@ -22,7 +22,7 @@ type Report struct {
 	WorstWindow     Window    `json:"worst_window"`
 	RoundTrips      int64     `json:"round_trips"`
 	RoundTripNs     Quantiles `json:"round_trip_ns"`
-	LagNs           Quantiles `json:"lag_ns"` // delays of requests behind their times
+	LagNs           Quantiles `json:"lag_ns"` // delays of requests after their due times
 	// Overloaded means that the machine made requests too late for a comparison.
 	Overloaded    bool      `json:"overloaded,omitempty"`
 	ServiceTimeNs int64     `json:"service_time_ns,omitempty"` // mean time of a lease call in the server; 0 if unknown
@@ -74,7 +74,7 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
 		if p.fate == fateStopped {
-			p.latencies = p.latencies[:min(lags, len(p.latencies))] // the stop made requests late
+			p.latencies = p.latencies[:min(lags, len(p.latencies))] // the stop of the process made its requests late
 		}
 		took.merge(p.latencies)
 		if p.fate == "" {
@@ -120,8 +120,8 @@ func (r Report) Document() view.Document {
 	}
 }
 
-// embeddedSlow is a median of round trips that shows that the embedded Redis is overloaded. On an idle
-// machine, it answers in some milliseconds, because it interprets the script anew for each call.
+// embeddedSlow is a median of round trips that only an overloaded embedded Redis reaches. An embedded Redis
+// on an idle machine answers in some milliseconds.
 const embeddedSlow = 20 * time.Millisecond
 
 // verdicts returns the results that the run proves, and warnings about the others.

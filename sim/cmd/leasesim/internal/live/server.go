@@ -34,8 +34,7 @@ type server struct {
 func connect(ctx context.Context, addr string) (*server, error) {
 	if addr == "" {
 		if strconv.IntSize < 64 {
-			return nil, fmt.Errorf("%w: --redis is missing: a 32-bit build has no embedded Redis, "+
-				"which converts the numbers that scripts return to int", ErrUsage)
+			return nil, fmt.Errorf("%w: --redis is missing: a 32-bit build cannot use the embedded Redis", ErrUsage)
 		}
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
