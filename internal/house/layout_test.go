@@ -137,15 +137,14 @@ var arrows = map[string][]string{
 	"sim/view":   {"lease", "sim", "sim/search"},
 
 	"sim/cmd/leasesim": {
-		"lease", "redisbucket", "internal/keyhash", "internal/protocol", "sim", "sim/rival", "sim/scenario/file",
-		"sim/scenario/trace", "sim/search",
+		"lease", "redisbucket", "sim", "sim/rival", "sim/scenario/file", "sim/scenario/trace", "sim/search",
 		"sim/view", "internal/safetext",
 		"sim/cmd/leasesim/internal/live", "sim/cmd/leasesim/internal/ui",
 	},
 
 	"sim/cmd/leasesim/internal": {
-		"hybrid", "lease", "redisbucket", "internal/hook", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",
-		"sim/scenario/file", "sim/view", "internal/violation",
+		"hybrid", "lease", "redisbucket", "internal/hook", "internal/stamps", "sim", "sim/audit", "sim/rival", "sim/scenario/file",
+		"sim/view", "internal/violation",
 	},
 	"sim/cmd/leasesim/internal/ui": {
 		"lease", "internal/violation", "sim", "sim/rival", "sim/scenario", "sim/scenario/file", "sim/search", "sim/view",

@@ -111,8 +111,8 @@ func checkFleet(t *testing.T, line string, shows ...func(live.Report) bool) (r l
 		}
 		testkit.Check(t, admitted == r.Admitted && offered == r.Offered && trips == r.RoundTrips,
 			"leasesim live %s: the parts do not add up: %+v", line, r)
-		t.Logf("leasesim live %s: admitted %d of %d, %d round trips, Jain %.4f, beside a central limiter %+v",
-			line, r.Admitted, r.Offered, r.RoundTrips, r.Jain, r.Central)
+		t.Logf("leasesim live %s: admitted %d of %d, %d round trips, beside a central limiter %+v",
+			line, r.Admitted, r.Offered, r.RoundTrips, r.Central)
 		lacks := func(shows func(live.Report) bool) bool { return !shows(r) }
 		return r.Admitted > 0 && r.RoundTrips > 0 && !slices.ContainsFunc(shows, lacks)
 	})
@@ -125,7 +125,7 @@ func TestTheTableNamesEverything(t *testing.T) {
 		"live --set 'limits=[50 in 100ms]' --duration 300ms --set policy.strict_expiry=true": "The bound holds in every window",
 	} {
 		text := leasesim(t, line).shows("embedded", "admitted", "offered", "worst window", "round trips", "p50",
-			"p99", "Jain's index", "share").stdout
+			"p99", "share").stdout
 		// The verdict stands before all figures, a line fits a terminal, and no time has more digits than are
 		// known.
 		before, after, _ := strings.Cut(text, "figure ")

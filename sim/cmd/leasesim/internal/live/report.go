@@ -9,7 +9,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
-	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
@@ -26,7 +25,6 @@ type Report struct {
 	// Overloaded means that the machine made requests too late for a comparison.
 	Overloaded    bool      `json:"overloaded,omitempty"`
 	ServiceTimeNs int64     `json:"service_time_ns,omitempty"` // mean time of a lease call in the server; 0 if unknown
-	Jain          float64   `json:"jain"`
 	Processes     []Process `json:"processes"`
 	Central       *Central  `json:"central,omitempty"` // nil without requests, and for requests that wait
 	Shape         string    `json:"shape"`
@@ -62,7 +60,6 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 	}
 	asked := make([]asks, max(o.Scenario.Keys.Count, 1))
 	took := newLatencies()
-	var offered, admitted, weights []int64 // of the processes that were neither killed nor stopped
 	for i, p := range fleet {
 		one := Process{Offered: p.file.Offered().Load(), RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate}
 		var err error
@@ -77,10 +74,6 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 			p.latencies = p.latencies[:min(lags, len(p.latencies))] // the stop of the process made its requests late
 		}
 		took.merge(p.latencies)
-		if p.fate == "" {
-			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
-			weights = append(weights, o.weights()[i])
-		}
 	}
 	w, err := worstOf(audit.Of(o.limit(), o.Scenario.Policy.Overcommit), asked)
 	if err != nil {
@@ -95,7 +88,6 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 	r.WorstWindow = Window{DurationMs: float64(w.To-w.From) / 1e6, Admitted: w.Admitted, Bound: w.Bound}
 	r.RoundTripNs, r.LagNs = took.quantiles(roundTrips), took.quantiles(lags)
 	r.Overloaded = isOverloaded(r.LagNs, leased.Target)
-	r.Jain = report.FairnessOf(offered, admitted, weights).Jain
 	return r, nil
 }
 
@@ -167,8 +159,6 @@ func (r Report) figures() *view.Table {
 	if r.ServiceTimeNs > 0 {
 		t.Add("service time", view.Shortly(time.Duration(r.ServiceTimeNs)), "of a lease call, by the server")
 	}
-	t.Add("Jain's index", view.Number(math.Round(r.Jain*1e4)/1e4),
-		"of processes not killed or stopped; 1 is fair")
 	return t
 }
 
