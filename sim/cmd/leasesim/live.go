@@ -137,7 +137,7 @@ func busy(r live.Report, callTimeout time.Duration, tooFew bool) string {
 }
 
 func (b *sideBySide) document(scenario, command string) view.Document {
-	t := view.Table{Columns: strings.Split("figure,>simulated,>real,>agrees from,>to,tolerance,agrees", ",")}
+	t := view.Table{Columns: strings.Split("figure,>simulated,>real,>agrees from,>to,agrees", ",")}
 	verdict := view.Verdict{Mood: view.Good, Text: "The simulation and the real fleet agree."}
 	if !b.Agrees {
 		verdict = view.Verdict{Mood: view.Bad, Text: "The simulation and the real fleet DISAGREE."}
@@ -147,7 +147,7 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		if !r.Agrees {
 			agrees = "NO"
 		}
-		t.Add(r.Name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
+		t.Add(r.Name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), agrees)
 	}
 	if b.Busy != "" {
 		verdict.Text += " This machine is overloaded: " + b.Busy + ". Run it again on an idle " +

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -59,7 +58,6 @@ type Row struct {
 	Real      float64 `json:"real"`
 	Low       float64 `json:"low"` // least value of Real that agrees
 	High      float64 `json:"high"`
-	Tolerance string  `json:"tolerance"`
 	Agrees    bool    `json:"agrees"`
 }
 
@@ -67,7 +65,6 @@ type Row struct {
 type tolerance struct {
 	fewer, more float64 // fractions of the simulated figure, below and above it
 	some        float64 // an absolute distance in either direction, in addition
-	text        string
 }
 
 // Compare compares a real run of o with the simulation of the same scenario. A real figure agrees if it lies
@@ -75,12 +72,12 @@ type tolerance struct {
 func Compare(o Options, simulated sim.Report, real Report) []Row {
 	seconds, processes := o.Scenario.Duration.Seconds(), float64(len(o.weights()))
 	bursts, largest := o.bursts()
-	tokens := tolerance{tokensWithin, tokensWithin, largest, percent(tokensWithin)} // the last request may be late
+	tokens := tolerance{tokensWithin, tokensWithin, largest} // the last request may be late
 	return []Row{
 		tokens.row(Offered, simulated.Offered, 1, float64(real.Offered)),
 		tokens.row(Admitted, simulated.Admitted, 1, float64(real.Admitted)),
 		o.calls(bursts).row(Calls, simulated.RoundTripsPerS, processes, float64(real.RoundTrips)/processes/seconds),
-		tolerance{text: "none"}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
+		tolerance{}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
 	}
 }
 
@@ -92,8 +89,7 @@ func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 	low := slices.Min(values)/unit*(1-t.fewer) - t.some
 	high := slices.Max(values)/unit*(1+t.more) + t.some
 	return Row{
-		Name: name, Simulated: f.Mean / unit, Real: real, Low: low, High: high, Tolerance: t.text,
-		Agrees: real >= low && real <= high,
+		Name: name, Simulated: f.Mean / unit, Real: real, Low: low, High: high, Agrees: real >= low && real <= high,
 	}
 }
 
@@ -101,14 +97,8 @@ func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 func (o Options) calls(bursts int) tolerance {
 	shortest := o.leased().Target / 2 // shortest time between two calls of a process
 	late := float64(timerGrain) / float64(shortest+timerGrain)
-	t := tolerance{fewer: callsWithin + late, more: callsWithin, some: callsMore}
-	t.text = fmt.Sprintf("-%s, +%s", percent(t.fewer), percent(t.more))
-	if bursts > 0 {
-		t.some += callsPerBurst * float64(bursts)
-		t.text += fmt.Sprintf(", ±%d a burst", callsPerBurst)
-	}
-	t.some /= o.Scenario.Duration.Seconds()
-	return t
+	extra := callsMore + callsPerBurst*float64(bursts)
+	return tolerance{callsWithin + late, callsWithin, extra / o.Scenario.Duration.Seconds()}
 }
 
 // bursts returns the number of requests that follow a pause of a Target or more, and the largest cost.
@@ -123,8 +113,6 @@ func (o Options) bursts() (n int, largest float64) {
 	}
 	return n, largest
 }
-
-func percent(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }
 
 // linkOf returns the distribution of round trips without the server's service time.
 func linkOf(seen Quantiles, service time.Duration) sim.DurationDist {
