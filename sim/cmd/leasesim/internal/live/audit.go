@@ -12,18 +12,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// asks has the requests for one key. The Before and After of a request are the times before and after the
+// outcomes has the requests for one key. The Before and After of a request are the times before and after the
 // call.
-type asks struct{ admitted, denied []audit.Span }
+type outcomes struct{ admitted, denied []audit.Span }
 
-// read appends the requests in the file of a process to asked, by key, and returns the admitted tokens.
-func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64, err error) {
+// read appends the requests in the file of a process to byKey, by key, and returns the admitted tokens.
+func read(f *stamps.File, o Options, process int, byKey []outcomes) (admitted int64, err error) {
 	slot := 0
 	one := func(key int, n int64) {
 		span, ok := f.At(slot)
 		slot++
 		span.N = n
-		switch a := &asked[key]; {
+		switch a := &byKey[key]; {
 		case ok && span.Before > 0:
 			a.admitted = append(a.admitted, span)
 			admitted += n
@@ -50,8 +50,8 @@ func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64,
 }
 
 // worstOf returns the window of all keys with the largest excess, or with the most admissions of these.
-func worstOf(bound audit.Bound, asked []asks) (worst audit.Window, err error) {
-	for key, a := range asked {
+func worstOf(bound audit.Bound, byKey []outcomes) (worst audit.Window, err error) {
+	for key, a := range byKey {
 		w, err := audit.Worst(a.admitted, bound)
 		if err != nil {
 			return w, fmt.Errorf("leasesim: audit: %w", err)
@@ -73,12 +73,12 @@ type Central struct {
 
 // central replays the requests for each key in the order of time. The fleet has admitted the given number of
 // tokens. central returns nil without requests.
-func central(limit lease.Limit, asked []asks, admitted int64) (*Central, error) {
+func central(limit lease.Limit, byKey []outcomes, admitted int64) (*Central, error) {
 	c, requests := Central{Limiter: "token bucket"}, 0
 	if limit.Kind == lease.KindSliding {
 		c.Limiter = "sliding log"
 	}
-	for _, a := range asked {
+	for _, a := range byKey {
 		limiter, err := rival.NewCentral([]lease.Limit{limit})
 		if err != nil {
 			return nil, err

@@ -32,12 +32,12 @@ func TestCentralLimiterIsExact(t *testing.T) {
 		{"bucket", lease.PerSecond(1).WithBurst(2), []int64{5, 5, 5, 6, 6, 9, 9, 9}, 5},
 	} {
 		// Only the requests count, and not which of them the fleet admitted.
-		got, err := central(c.limit, []asks{{seconds(c.asks[:2]...), seconds(c.asks[2:]...)}}, 2)
+		got, err := central(c.limit, []outcomes{{seconds(c.asks[:2]...), seconds(c.asks[2:]...)}}, 2)
 		testkit.NoErr(t, err)
 		testkit.Check(t, got.Admitted == c.want && got.Part == 2/float64(c.want), "%s: %+v, want %d", c.name, *got,
 			c.want)
 	}
-	got, err := central(lease.PerSecond(1), make([]asks, 2), 0)
+	got, err := central(lease.PerSecond(1), make([]outcomes, 2), 0)
 	testkit.Check(t, got == nil && err == nil, "without a request: %+v, %v", got, err)
 }
 
@@ -53,13 +53,13 @@ func TestAuditFindsTheWorstWindowOfEachKey(t *testing.T) {
 		{"overcommit", 1, []int64{1, 2, 10}, 0},
 	} {
 		bound := audit.Of(lease.Sliding(2, 10*second), c.overcommit)
-		w, err := worstOf(bound, []asks{{admitted: seconds(c.admitted...)}})
+		w, err := worstOf(bound, []outcomes{{admitted: seconds(c.admitted...)}})
 		testkit.Check(t, err == nil && w.ExceededBy == c.want, "%s: %+v, %v, want %d", c.name, w, err, c.want)
 	}
 	// Each key has a bound of its own: 3 tokens of two keys are well, of one key one is too many.
 	bound, two, one := audit.Of(lease.PerSecond(1).WithBurst(2), 0), seconds(5, 5), seconds(5)
-	for want, asked := range [][]asks{{{admitted: two}, {admitted: one}}, {{admitted: append(two, one...)}, {}}} {
-		w, err := worstOf(bound, asked)
+	for want, byKey := range [][]outcomes{{{admitted: two}, {admitted: one}}, {{admitted: append(two, one...)}, {}}} {
+		w, err := worstOf(bound, byKey)
 		testkit.Check(t, err == nil && w.ExceededBy == int64(want), "%+v %v", w, err)
 	}
 }

@@ -101,7 +101,7 @@ func TestProcessesAreAdmittedWhatTheSimulatorSays(t *testing.T) {
 			"redis.exchange_time=0s; redis.wake_time=0s; "+sets)
 		o, notes, err := FromScenario(s, true)
 		testkit.Check(t, err == nil && len(notes) == 0, "%s: %v, %v", sets, err, notes)
-		asked, offered := playOnFakeTime(t, o)
+		all, offered := playOnFakeTime(t, o)
 		s, err = sim.Record(s)
 		testkit.NoErr(t, err)
 		want, err := sim.Run(t.Context(), s)
@@ -109,7 +109,7 @@ func TestProcessesAreAdmittedWhatTheSimulatorSays(t *testing.T) {
 		// then the two agree. Which process is served first is up to the scheduler, and a weight that goes
 		// astray is off by far more. Of many keys the simulator tells processes apart for one alone.
 		total := int64(0)
-		for i, got := range asked {
+		for i, got := range all {
 			m := want.Members[i]
 			total += got
 			near := math.Abs(float64(got-m.Admitted)) <= 0.25*float64(m.Admitted)
@@ -153,9 +153,9 @@ func playOnFakeTime(t *testing.T, o Options) (admitted []int64, offered int64) {
 		}
 		wg.Wait()
 	})
-	asked := slices.Repeat([]asks{{}}, o.Scenario.Keys.Count)
+	byKey := slices.Repeat([]outcomes{{}}, o.Scenario.Keys.Count)
 	for i, c := range children {
-		n, err := read(c.file, o, i, asked)
+		n, err := read(c.file, o, i, byKey)
 		testkit.NoErr(t, err)
 		admitted, offered = append(admitted, n), offered+c.file.Offered().Load()
 	}

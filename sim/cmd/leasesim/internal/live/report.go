@@ -58,12 +58,12 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 		Overcommit: o.Scenario.Policy.Overcommit, DurationMs: lasted.Milliseconds(),
 		TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
-	asked := make([]asks, max(o.Scenario.Keys.Count, 1))
+	byKey := make([]outcomes, max(o.Scenario.Keys.Count, 1))
 	took := newLatencies()
 	for i, p := range fleet {
 		one := Process{Offered: p.file.Offered().Load(), RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate}
 		var err error
-		if one.Admitted, err = read(p.file, o, i, asked); err != nil {
+		if one.Admitted, err = read(p.file, o, i, byKey); err != nil {
 			return r, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
 		r.Processes = append(r.Processes, one)
@@ -75,12 +75,12 @@ func summarise(o Options, lasted time.Duration, redis string, fleet []*process) 
 		}
 		took.merge(p.latencies)
 	}
-	w, err := worstOf(audit.Of(o.limit(), o.Scenario.Policy.Overcommit), asked)
+	w, err := worstOf(audit.Of(o.limit(), o.Scenario.Policy.Overcommit), byKey)
 	if err != nil {
 		return r, err
 	}
 	if o.Scenario.Workload.Verb != sim.VerbWait { // in a central limiter requests would wait too
-		if r.Central, err = central(o.limit(), asked, r.Admitted); err != nil {
+		if r.Central, err = central(o.limit(), byKey, r.Admitted); err != nil {
 			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
 		}
 	}
