@@ -34,8 +34,9 @@ func (l *looking) flags(c *cobra.Command) {
 // show checks the flags and writes the result of look. The end of the context closes the client, because
 // go-redis would wait for a missing answer until its own timeouts.
 func (l *looking) show(
-	c *cobra.Command, wrong faults, look func(context.Context, *redisbucket.Store) (view.Document, error),
+	c *cobra.Command, look func(context.Context, *redisbucket.Store) (view.Document, error),
 ) error {
+	var wrong faults
 	wrong.addf(l.redis == "", "--redis is missing, must be host:port or a URL")
 	wrong.addf(l.out != view.FormatTable && l.out != view.FormatJSON, "--out is %q, must be table or json", l.out)
 	if err := errors.Join(wrong...); err != nil {
@@ -66,11 +67,9 @@ func (l *looking) show(
 func inspectCommand() *cobra.Command {
 	var l looking
 	c := command("inspect", nil)
-	c.Args = cobra.ArbitraryArgs
+	c.Args = cobra.ExactArgs(1)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var all faults
-		all.addf(len(args) != 1, "inspect takes one key, not %d", len(args))
-		return l.show(c, all, func(ctx context.Context, store *redisbucket.Store) (view.Document, error) {
+		return l.show(c, func(ctx context.Context, store *redisbucket.Store) (view.Document, error) {
 			v, err := store.Look(ctx, args[0])
 			if err == nil && !v.Exists {
 				err = fmt.Errorf("key %q has no bucket under prefix %q: it was never used, or was forgotten after it "+
@@ -131,7 +130,7 @@ func topCommand() *cobra.Command {
 		if o.By = redisbucket.Order(by); name != "" {
 			o.Prefix = "@" + name + ":" // see hybrid.Config.Name
 		}
-		return l.show(c, nil, func(ctx context.Context, store *redisbucket.Store) (view.Document, error) {
+		return l.show(c, func(ctx context.Context, store *redisbucket.Store) (view.Document, error) {
 			b, err := store.Busiest(ctx, o)
 			return busiestDocument(b), err
 		})

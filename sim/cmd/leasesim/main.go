@@ -118,11 +118,8 @@ func scriptsCommand() *cobra.Command {
 	sources := redisbucket.Scripts()
 	c := command("scripts", nil)
 	c.ValidArgs = slices.Sorted(maps.Keys(sources))
-	c.Args = cobra.ArbitraryArgs
+	c.Args = cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if len(args) != 1 || sources[args[0]] == "" {
-			return fmt.Errorf("%w: scripts takes one name of %q", errUsage, c.ValidArgs)
-		}
 		_, err := io.WriteString(c.OutOrStdout(), sources[args[0]])
 		return err
 	}

@@ -106,8 +106,8 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 const wrong = `
 live --set groups[0].count=257 => groups[0].count is 257, must be 1 to 256
 live --redis redis+sentinel://h:1 => --redis: a Sentinel URL needs the name of the master
-scripts => one name of
-scripts other => one name of
+scripts => accepts 1 arg(s), received 0
+scripts other => invalid argument "other" for "leasesim scripts"
 live --duration 5 => must be a duration like "30s"
 live --duration 50ms => duration is 50ms, must be 100ms
 live --redis '' => --redis is empty; leave it out, or give it a value
@@ -116,8 +116,8 @@ run --reps ten => invalid argument "ten" for "--reps" flag: must be an integer
 live --out xml => --out is "xml", must be one of table, json
 live --frobnicate => unknown flag: --frobnicate
 live --set limits=[100000000/s] --duration 1m => must be at most 100000000, because every request is recorded
-inspect --redis h:1 => inspect takes one key, not 0
-inspect a b --redis h:1 => inspect takes one key, not 2
+inspect --redis h:1 => accepts 1 arg(s), received 0
+inspect a b --redis h:1 => accepts 1 arg(s), received 2
 inspect a => --redis is missing
 inspect a --redis h => --redis: "h" is neither host:port nor a URL
 inspect a --redis h:1 --out csv => --out is "csv", must be table or json

@@ -77,12 +77,7 @@ func (c *child) play(began time.Time) error {
 	return nil
 }
 
-func (c *child) keyName(key int) string {
-	if c.Scenario.Keys.Count <= 1 {
-		return c.Key
-	}
-	return c.Key + "-" + strconv.Itoa(key)
-}
+func (c *child) keyName(key int) string { return c.Key + "-" + strconv.Itoa(key) }
 
 // sleep waits for d. sleep returns false as soon as the parent has ended the load.
 func (c *child) sleep(d time.Duration) bool {
@@ -154,7 +149,7 @@ func (c *child) attack(began time.Time) {
 
 // try makes one request of an adversary, without waiting for a lease call.
 func (c *child) try() bool {
-	q := request{int(c.tried.Add(1)) - 1, c.limiter.Key(c.Key), 1}
+	q := request{int(c.tried.Add(1)) - 1, c.limiter.Key(c.keyName(0)), 1}
 	return c.makeOne(q, func(k *hybrid.Key, _ int64) bool { return k.TryAllow() })
 }
 

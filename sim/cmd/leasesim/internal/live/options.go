@@ -20,7 +20,7 @@ type Options struct {
 	// keep all tokens that they can get, and spend them just before each lease call.
 	Scenario sim.Scenario
 	Redis    string // host:port or a URL, see newClient; "" for an embedded Redis
-	Key      string // name of the key, or with several keys the prefix of their names
+	Key      string // prefix of the keys
 }
 
 // processesMost and requestsMost bound a run. A request takes 16 bytes of a file, and more in the audit.
