@@ -1,9 +1,9 @@
 // Package stamps lets processes record which tokens they admitted, and when, even if they are killed.
 //
-// A parent calls [Create] for each child, and the child calls [Open]. The child calls [File.Append] with two
-// moments that enclose an admission, from [Now] and [After]. The file is mapped into shared memory: an Append
-// is a few stores and no system call, and a kill loses no store. The parent may read and audit the file at
-// any time.
+// A parent calls [Create] for each child, and the child calls [Open]. The child calls [File.Put] with two
+// moments that certainly enclose an admission, from [Now] and [After]. The file is mapped into shared memory:
+// a Put is two stores and no system call, and a kill loses nothing that is already in the system's page
+// cache. The parent may read the file at any time, even while the child writes.
 //
 // Package stamps runs on Unix and on Windows.
 package stamps
@@ -37,8 +37,6 @@ type File struct {
 
 // header is the start of the file. Each counter has two cache lines, which some processors fetch in pairs.
 type header struct {
-	reserved   atomic.Int64 // number of Appends; those above the file's capacity got no slot
-	_          [120]byte
 	offered    atomic.Int64
 	_          [120]byte
 	roundTrips atomic.Int64
@@ -130,18 +128,9 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Append records that one token was admitted at some moment in [before, after]; after must be positive.
-// Append does not allocate. Without a free slot Append only counts; see Overflowed. A process killed inside
-// Append leaves its slot empty, never half written.
-func (f *File) Append(before, after int64) {
-	if slot := f.reserve(); slot != nil {
-		slot.before = before
-		slot.after.Store(after)
-	}
-}
-
-// Put writes an admission to the slot with this number, or does nothing for a slot out of range. Only one
-// goroutine may call Put, and only in a file without Appends.
+// Put records in a slot that a token was admitted at some moment in [before, after]; after must be positive.
+// Each slot is for one Put. Put ignores a slot out of range. A process killed inside Put leaves the slot
+// empty.
 func (f *File) Put(slot int, before, after int64) {
 	if slot < len(f.slots) {
 		f.slots[slot].before = before
@@ -157,31 +146,6 @@ func (f *File) At(slot int) (audit.Span, bool) {
 	after := f.slots[slot].after.Load()
 	return audit.Span{Before: f.slots[slot].before, After: after, N: 1}, after != 0
 }
-
-// reserve returns the next slot, or nil if none is left. The counter alone records an overflow, because a
-// SIGKILL could come before a second store.
-func (f *File) reserve() *record {
-	i := f.head.reserved.Add(1) - 1
-	if i >= int64(len(f.slots)) {
-		return nil
-	}
-	return &f.slots[i]
-}
-
-// AppendSpans appends to dst every admission published so far, in the order of the slots.
-func (f *File) AppendSpans(dst []audit.Span) []audit.Span {
-	taken := f.slots[:min(f.head.reserved.Load(), int64(len(f.slots)))]
-	for i := range taken {
-		if after := taken[i].after.Load(); after != 0 {
-			dst = append(dst, audit.Span{Before: taken[i].before, After: after, N: 1})
-		}
-	}
-	return dst
-}
-
-// Overflowed returns the number of Appends that found no slot. If the number is not 0, the record has gaps,
-// and an audit that finds no excess proves nothing.
-func (f *File) Overflowed() int64 { return max(0, f.head.reserved.Load()-int64(len(f.slots))) }
 
 // Offered returns the counter of the requests of all processes, admitted or not.
 func (f *File) Offered() *atomic.Int64 { return &f.head.offered }

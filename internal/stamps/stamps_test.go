@@ -31,26 +31,32 @@ func opened(t *testing.T, path string) *File {
 	return f
 }
 
+// spans are the admissions of all slots.
+func spans(f *File) (all []audit.Span) {
+	for slot := range f.slots {
+		if s, ok := f.At(slot); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 func TestOneSideReadsTheOthersStamps(t *testing.T) {
 	parent, path := created(t, 10)
 	child := opened(t, path)
-	for i := range int64(3) {
-		child.Append(10*i, 10*i+5)
+	for i := range 3 {
+		child.Put(i, int64(10*i), int64(10*i+5))
 	}
 	child.Offered().Add(7)
 	parent.Offered().Add(1)
 	child.RoundTrips().Add(2)
 	want := []audit.Span{{Before: 0, After: 5, N: 1}, {Before: 10, After: 15, N: 1},
 		{Before: 20, After: 25, N: 1}}
-	if got := parent.AppendSpans(nil); !slices.Equal(got, want) {
+	if got := spans(parent); !slices.Equal(got, want) {
 		t.Errorf("spans %v, want %v", got, want)
-	}
-	if got := parent.AppendSpans(want[:1:1]); len(got) != 4 || got[0] != want[0] || got[3] != want[2] {
-		t.Errorf("appended to one span: %v", got)
 	}
 	offered, trips := parent.Offered().Load(), parent.RoundTrips().Load()
 	testkit.Check(t, offered == 8 && trips == 2, "offered %d, round trips %d", offered, trips)
-	testkit.Check(t, parent.Overflowed() == 0, "overflowed %d", parent.Overflowed())
 }
 
 func TestManyGoroutinesShareAFileWithoutLosingOne(t *testing.T) {
@@ -62,7 +68,7 @@ func TestManyGoroutinesShareAFileWithoutLosingOne(t *testing.T) {
 			f := opened(t, path) // a mapping of its own, as a process would have
 			for i := range each {
 				id := int64(w*each + i)
-				f.Append(id, sealOf(id))
+				f.Put(w*each+i, id, sealOf(id))
 				f.Offered().Add(1)
 			}
 		})
@@ -81,7 +87,7 @@ func TestManyGoroutinesShareAFileWithoutLosingOne(t *testing.T) {
 	wg.Wait()
 	// Afterwards everything is there, once.
 	seen := map[int64]bool{}
-	for _, s := range parent.AppendSpans(nil) {
+	for _, s := range spans(parent) {
 		seen[s.Before] = true
 	}
 	testkit.Check(t, len(seen) == writers*each && parent.Offered().Load() == writers*each,
@@ -94,44 +100,19 @@ func sealOf(before int64) int64 {
 	return int64((h^h>>29)>>1) | 1
 }
 
-func TestAFullFileSaysSoForGood(t *testing.T) {
-	parent, path := created(t, 2)
-	child := opened(t, path)
-	for i := range int64(5) {
-		child.Append(i, i+1)
-	}
-	if kept := len(parent.AppendSpans(nil)); parent.Overflowed() != 3 || kept != 2 {
-		t.Errorf("overflowed %d, kept %d; want 3, 2", parent.Overflowed(), kept)
-	}
-	late := opened(t, path)
-	testkit.Check(t, late.Overflowed() == 3, "reopened: overflowed %d, want 3", late.Overflowed())
-}
-
-func TestASlotThatWasTakenButNeverPublishedIsSkipped(t *testing.T) {
-	f, _ := created(t, 10)
-	f.Append(1, 2)
-	// Given one writer that died after taking a slot, and one that died halfway through writing it
-	f.reserve()
-	f.reserve().before = 5
-	f.Append(7, 8)
-	want := []audit.Span{{Before: 1, After: 2, N: 1}, {Before: 7, After: 8, N: 1}}
-	got := f.AppendSpans(nil)
-	testkit.Check(t, slices.Equal(got, want), "spans %v, want %v", got, want)
-}
-
-func TestAppendAllocatesNothing(t *testing.T) {
+func TestPutAllocatesNothing(t *testing.T) {
 	f, _ := created(t, 1000)
-	n := testing.AllocsPerRun(100, func() { f.Append(Now(), After()) })
-	testkit.Check(t, n == 0, "Append allocates %v times", n)
+	n := testing.AllocsPerRun(100, func() { f.Put(0, Now(), After()) })
+	testkit.Check(t, n == 0, "Put allocates %v times", n)
 }
 
 func TestCreateNeverTouchesAFileThatExists(t *testing.T) {
 	f, path := created(t, 2)
-	f.Append(1, 2)
+	f.Put(0, 1, 2)
 	if _, err := Create(path, 2); !errors.Is(err, os.ErrExist) {
 		t.Errorf("error %v, want ErrExist", err)
 	}
-	testkit.Check(t, len(f.AppendSpans(nil)) == 1, "the file was emptied under its owner")
+	testkit.Check(t, len(spans(f)) == 1, "the file was emptied under its owner")
 	for _, capacity := range []int{0, -1, int(^uint(0) >> 1)} {
 		fresh := path + ".fresh"
 		if _, err := Create(fresh, capacity); err == nil {
@@ -171,23 +152,20 @@ func TestASlotOfItsOwnSaysWhichRequestWasAdmitted(t *testing.T) {
 
 func TestCloseTwiceIsHarmless(t *testing.T) {
 	f, path := created(t, 2)
-	f.Append(1, 2)
+	f.Put(0, 1, 2)
 	if err := errors.Join(f.Close(), f.Close()); err != nil {
 		t.Error(err)
 	}
 	again := opened(t, path)
-	testkit.Check(t, len(again.AppendSpans(nil)) == 1, "what was written is gone")
+	testkit.Check(t, len(spans(again)) == 1, "what was written is gone")
 }
 
-func BenchmarkAppend(b *testing.B) {
-	f, err := Create(filepath.Join(b.TempDir(), "stamps"), 1<<20)
+func BenchmarkPut(b *testing.B) {
+	f, err := Create(filepath.Join(b.TempDir(), "stamps"), 1)
 	testkit.NoErr(b, err)
 	defer f.Close()
 	for b.Loop() {
-		f.Append(1, 2)
-		if f.Overflowed() > 0 {
-			f.head.reserved.Store(0)
-		}
+		f.Put(0, 1, 2)
 	}
 }
 
