@@ -127,7 +127,7 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 		func(set string) bool { return workloadSet.MatchString(set) }) {
 		return s, fmt.Errorf("%w: --set: %s", errUsage, workloadUnread)
 	}
-	tellTraces(f.cmd.ErrOrStderr(), s)
+	printTraceNotes(f.cmd.ErrOrStderr(), s)
 	text, err := scenfile.Marshal(s)
 	f.text = string(text)
 	return s, err
@@ -257,9 +257,9 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// tellTraces prints notes about the traces of s: those of reading, and the number of requests that come too
+// printTraceNotes prints notes about the traces of s: those of reading, and the number of requests that come too
 // late.
-func tellTraces(out io.Writer, s sim.Scenario) {
+func printTraceNotes(out io.Writer, s sim.Scenario) {
 	s = s.Defaults()
 	for _, w := range s.Workloads() {
 		if w.Trace == nil {
