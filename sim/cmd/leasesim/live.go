@@ -162,15 +162,14 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 			Text: fmt.Sprintf("The bound is exceeded: in one window the real processes "+
 				"admitted %d more.", excess)}
 	}
-	service := "an unknown part of it in the server"
+	subtitle := fmt.Sprintf("%s\nRedis: %s; a round trip took %s, one in a hundred %s or more", b.Fleet, b.Real.Redis,
+		view.Shortly(time.Duration(b.Real.RoundTripNs.P50)), view.Shortly(time.Duration(b.Real.RoundTripNs.P99)))
 	if ns := b.Real.ServiceTimeNs; ns > 0 {
-		service = view.Shortly(time.Duration(ns)) + " of it in the server"
+		subtitle += "; Redis worked " + view.Shortly(time.Duration(ns)) + " on a lease call"
 	}
-	trip := b.Real.RoundTripNs
 	return view.Document{
-		Title: "Simulation and reality",
-		Subtitle: fmt.Sprintf("%s\nRedis: %s; a round trip took %s, one in a hundred %s or more, %s",
-			b.Fleet, b.Real.Redis, view.Shortly(time.Duration(trip.P50)), view.Shortly(time.Duration(trip.P99)), service),
+		Title:    "Simulation and reality",
+		Subtitle: subtitle,
 		Facts: []view.Fact{
 			{Name: "hash", Value: b.Simulated.ScenarioHash}, {Name: "seed", Value: fmt.Sprint(b.Simulated.Seed)},
 		},

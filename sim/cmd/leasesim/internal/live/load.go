@@ -93,9 +93,6 @@ func (c *child) sleep(d time.Duration) bool {
 // goroutine before its own request, so that a request that waits for a lease call does not delay other
 // requests.
 func (c *child) makeAll(wg *sync.WaitGroup, all []request, verb func(*hybrid.Key, int64) bool) {
-	if len(all) == 0 {
-		return
-	}
 	var taken atomic.Int64
 	var worker func()
 	worker = func() {
