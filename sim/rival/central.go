@@ -87,8 +87,7 @@ func (r *rate) after(used exact.Uint128, elapsed uint64) exact.Uint128 {
 	return used.Minus(exact.Product(r.step, elapsed))
 }
 
-// hasRoom reports whether the limit has room for n more tokens. A negative n counts as 2^63 or more tokens,
-// for which no limit has room.
+// hasRoom reports whether the limit has room for n more tokens. A negative n is 2^63 tokens or more.
 func (r *rate) hasRoom(used exact.Uint128, n int64) bool {
 	return !r.full.Less(used.Plus(exact.Product(r.unit, uint64(n))))
 }
@@ -154,8 +153,7 @@ func (c *Central) hasRoom(now, n int64) bool {
 	return n >= 0
 }
 
-// takeOfOne is Take for one token bucket. Every simulated request calls takeOfOne, which is twice as fast as
-// the loops over limits.
+// takeOfOne is Take for one token bucket at twice the speed, as every simulated request calls takeOfOne.
 func (c *Central) takeOfOne(now, n int64) bool {
 	r := &c.rates[0]
 	used := r.after(c.used[0], c.pass(now))
@@ -262,7 +260,7 @@ func (c *Central) refill(now int64) {
 	}
 }
 
-// spend takes n tokens of every limit, even if fewer are left. If n is negative, spend returns -n tokens.
+// spend takes n tokens of every limit, as Settle does.
 func (c *Central) spend(n int64) {
 	for i := range c.rates {
 		switch r := &c.rates[i]; {
@@ -389,7 +387,7 @@ func (q *quota) after(r *rate, now int64) (n int64) {
 	return n
 }
 
-// add counts n more tokens at now, even beyond the burst. If n is negative, add returns the oldest -n tokens.
+// add counts n more tokens at now, even beyond the burst. If n is negative, add returns the oldest tokens.
 func (q *quota) add(r *rate, now, n int64) {
 	if n < 0 {
 		q.back(-n)

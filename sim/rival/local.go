@@ -220,8 +220,7 @@ func (s *settleAfterwards) asOf(k *store, then settlement) Central {
 	return s.full
 }
 
-// last returns the time of p's latest settlement up to the time at. Before the first settlement, last returns
-// the first settlement's time minus a period.
+// last returns the time of p's latest settlement up to at, or that of its first settlement minus a period.
 func (s *settleAfterwards) last(p int, at int64) int64 {
 	phase := int64(p%s.first) * s.period / int64(s.first)
 	if at < phase {

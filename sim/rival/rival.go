@@ -23,11 +23,6 @@
 //     still contain. The fleet exceeds even R.
 //   - fixed_window_client, sliding_cells_client: processes whose clocks differ by a window or more each get a
 //     whole quota.
-//
-// A key in the store expires, by the store's time, when the process that wrote it last cannot need it any
-// more.
-//
-// GCRA and the leaky bucket as a queue are left out: they admit the same requests as the central bucket.
 package rival
 
 import (
@@ -84,7 +79,6 @@ type Remote interface {
 	Clone() Remote
 }
 
-// calls counts the round trips of an algorithm to the store.
 type calls struct{ made int64 }
 
 func (c *calls) RoundTrips() int64 { return c.made }

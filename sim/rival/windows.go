@@ -28,7 +28,7 @@ type window interface {
 	clone() window
 }
 
-// newWindows makes the windows of all keys. window(i) makes window i of a key.
+// newWindows makes the windows of all keys; window(i) makes window i of a key.
 func newWindows(f Fleet, perKey int, window func(i int) window) *windows {
 	w := &windows{local: f.Local, perKey: perKey}
 	for i := range f.Keys * perKey {
@@ -63,8 +63,7 @@ func (w *windows) Clone() Remote {
 	return &o
 }
 
-// admissions works like the sorted set of a usual script. The script removes the entries that are older than
-// the window, counts the others, and adds the request.
+// admissions works like the sorted set of a usual script, which removes the entries older than the window.
 type admissions struct {
 	*rate
 	sum   int64
