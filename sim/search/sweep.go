@@ -60,8 +60,6 @@ type Point struct {
 	// certainly better in false_reject_ratio or calls_per_s, and certainly worse in neither.
 	Front   bool         `json:"front"`
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if the point did not run
-	// Rivals has the reports of the scenario's rivals, in the scenario's order.
-	Rivals []sim.RivalReport `json:"rivals,omitempty"`
 	// Saturated marks a point at which Redis was overloaded, whose figures show little about the policy.
 	Saturated bool `json:"saturated,omitempty"`
 	// Differences has the differences from the base by the figure's JSON key. Differences is nil if this
@@ -102,7 +100,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 	r.Confidence, r.Machine = w.confidence, w.machine
 	for i, t := range trials {
 		if t.report != nil {
-			r.Points[i].Figures, r.Points[i].Rivals = &t.report.Figures, t.report.Rivals
+			r.Points[i].Figures = &t.report.Figures
 			r.Points[i].Saturated = Saturated(t.report.RedisCPU)
 		}
 	}

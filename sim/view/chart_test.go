@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 var nan, inf = math.NaN(), math.Inf(1)
@@ -93,43 +92,6 @@ func TestASweepDrawsOnlyWhatDiffers(t *testing.T) {
 	// A sweep of which one point ran draws nothing;
 	r.Finished = 1
 	testkit.Check(t, chartsOf(Sweep(r, "", "")) == nil, "%q", chartsOf(Sweep(r, "", "")))
-	// and two parameters have a map, which is not drawn either where all of it has one colour.
-	r = swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2")
-	d = Sweep(r, "", "")
-	testkit.Check(t, d.Sections[0].Table == nil && chartsOf(d) == nil, "%+v", d.Sections[0])
-	says(t, d.Sections[0].Text[0], "100 at every point.")
-	for _, change := range []func(f *sim.Figures){
-		func(f *sim.Figures) { f.AdmittedVsCentral.Mean = 0.9 },
-		func(f *sim.Figures) { f.BoundExceededBy.Worst = 1 },
-	} {
-		was := *r.Points[1].Figures
-		change(r.Points[1].Figures)
-		testkit.Check(t, Sweep(r, "", "").Sections[0].Table != nil, "no map of %+v", r.Points[1].Figures)
-		*r.Points[1].Figures = was
-	}
-}
-
-// TestASweepBesideRivalsIsAMap: of one parameter with a row for each algorithm, and no chart of the same
-// figures; of three with a row for each pair of values of the first two.
-func TestASweepBesideRivalsIsAMap(t *testing.T) {
-	r := swept(t, "policy.target=10ms,20ms,80ms")
-	for i := range r.Points {
-		r.Points[i].Rivals = madeUp().Report.Rivals
-	}
-	r.Points[1].Figures.AdmittedVsCentral.Mean = 0.5
-	d := Sweep(r, "", "")
-	says(t, written(t, d, FormatTable), "algorithm ↓  target →", "\nyuzhi ", "\nfixed_window ")
-	testkit.Check(t, !slices.Contains(chartsOf(d), questions[2].question), "%q", chartsOf(d))
-	// A row ends with its largest excess, and has no value of a point that did not run.
-	r.Points[2].Figures, r.Points[2].Rivals = nil, nil
-	says(t, written(t, Sweep(r, "", ""), FormatTable), "100.0    50.0     –        0", "106.2!  106.2!    –    1,987",
-		"excess is the most tokens above it")
-	r = swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2", "clock.offset=0s,1s")
-	for i := range r.Points {
-		r.Points[i].Rivals = madeUp().Report.Rivals
-	}
-	says(t, written(t, Sweep(r, "", ""), FormatTable), "target count ↓  offset →", "\nyuzhi 20ms 2 ",
-		"\nfixed_window 20ms 2 ")
 }
 
 // TestNothingIsShownTwice: no page has two charts that are the same, or two headings.

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 // hostile is text that a page must show and not obey.
@@ -41,8 +40,7 @@ func pages(t *testing.T) map[string]string {
 		"two parameters": Sweep(swept(t, "policy.target=10ms,20ms", "groups.web.count=1..3:lin:3"), text, line),
 		"three parameters": Sweep(
 			swept(t, "policy.target=10ms,80ms", "policy.ttl=100ms", "groups.web.count=1,2"), text, line),
-		"rivals": Sweep(rivalled(t), text, line),
-		"plan":   Plan(planned(t), text, line), "miss": Plan(missed(t), text, line),
+		"plan": Plan(planned(t), text, line), "miss": Plan(missed(t), text, line),
 	}
 	pages := map[string]string{}
 	for name, d := range all {
@@ -61,16 +59,6 @@ func ranged() Result {
 		for _, f := range r.Report.Rivals[k].All() {
 			f.Low, f.High, f.Range = f.Mean*0.99876, f.Mean*1.00123, true
 		}
-	}
-	return r
-}
-
-// rivalled is a sweep of two parameters with rivals: a wide map.
-func rivalled(t *testing.T) search.SweepReport {
-	r := swept(t, "policy.target=10ms,100ms,1s", "limits[0]=1000/s burst 2000,1000/s burst 4000,1000000/s "+
-		"burst 80000000")
-	for i := range r.Points {
-		r.Points[i].Rivals = madeUp().Report.Rivals
 	}
 	return r
 }

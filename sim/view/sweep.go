@@ -27,12 +27,8 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	v.judge(&d)
 	d.Headline = headline(centralText, 0, v.figures()...)
 	varied := slices.DeleteFunc(slices.Clone(r.Axes), func(a search.Axis) bool { return len(a.Values) < 2 })
-	mapped := len(varied) == 2 && len(r.Axes) == 2 || len(varied) > 0 && len(v.rivals()) > 0
-	if mapped {
-		d.Sections = append(d.Sections, v.admissions())
-	}
 	if len(varied) == 1 && r.Finished > 1 {
-		d.Sections = append(d.Sections, v.charts(varied[0], mapped))
+		d.Sections = append(d.Sections, v.charts(varied[0]))
 	}
 	d.tabulate("All points", v.table(), append([]string{glossary(sweepFigures...)}, v.whyInvalid()...)...)
 	return d
@@ -162,12 +158,10 @@ func (v sweepView) judge(d *Document) {
 			exceeded++
 		}
 	}
-	beside := len(v.rivals()) > 0 // with rivals, the verdict names the leases
 	if exceeded > 0 {
-		d.say(Bad, "%s at %s.", either(beside, "The leases exceed the bound", "The bound is exceeded"),
-			Count(exceeded, "point"))
+		d.say(Bad, "The bound is exceeded at %s.", Count(exceeded, "point"))
 	} else if v.Finished > 0 {
-		d.say(Good, "%s at every point that ran.", either(beside, "The leases keep the bound", "The bound holds"))
+		d.say(Good, "The bound holds at every point that ran.")
 	}
 	if left := len(v.Points) - v.Finished - v.Invalid; left > 0 {
 		d.say(Neutral, "Interrupted: %d of %s did not run.", left, Count(len(v.Points), "point"))
@@ -209,13 +203,12 @@ var questions = []struct{ figure, question, unit string }{
 	{search.BoundFigure, "By how many tokens is the bound exceeded?", "tokens"},
 }
 
-// charts returns a section with charts of figures over the only parameter that varies: of all figures, or, if
-// the page has a map, of the figures that the map lacks.
-func (v sweepView) charts(across search.Axis, mapped bool) Section {
+// charts returns a section with charts of figures over the only parameter that varies.
+func (v sweepView) charts(across search.Axis) Section {
 	s := Section{Title: "Over " + across.Path}
 	at, logarithmic := placesOf(across.Values)
 	nan := math.NaN() // a point that did not run is a gap
-	for _, q := range questions[:either(mapped, 2, len(questions))] {
+	for _, q := range questions {
 		scale := scaleOf(q.figure)
 		line := Line{Mark: Dotted}
 		for i := range v.Points {
@@ -267,72 +260,4 @@ func quantity(text string) (x float64, ok bool) {
 	}
 	x, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	return x, err == nil && finite(x)
-}
-
-// admissions returns the map of a sweep: each algorithm's admissions in percent of the central bucket's
-// admissions. This table has a column for each value of the last parameter. Each algorithm has a row for each
-// combination of the other parameters. If all other parameters belong to the lease policy, which rivals do
-// not have, each rival has a single row. A "!" follows a value that exceeds the bound, and the end of the row
-// has the largest excess. A flat map becomes a sentence.
-func (v sweepView) admissions() Section {
-	s := Section{Title: "How much is admitted, in % of what one central bucket admits?"}
-	last := len(v.Axes) - 1
-	across, down, known := v.Axes[last], []string{"algorithm"}, false
-	for k, a := range v.Axes[:last] {
-		down = append(down[:k], a.Path)
-		known = known || !strings.HasPrefix(a.Path, "policy.")
-	}
-	names := shortest(append(down, across.Path)...)
-	t := Table{Columns: []string{strings.Join(names[:len(down)], " ") + " ↓  " + names[len(down)] + " →"}}
-	t.head(across.Values...)
-	low, high, worst := math.Inf(1), math.Inf(-1), 0.0
-	add := func(algorithm string, all bool, cell func(p *search.Point) (part, excess sim.Figure)) {
-		for points := range slices.Chunk(v.Points, len(across.Values)) {
-			values, most := strings.Join(points[0].Values[:last], " "), 0.0
-			row := []string{strings.TrimSpace(algorithm + either(all, " "+values, ""))}
-			for i := range points {
-				if points[i].Figures == nil {
-					row = append(row, "– ")
-					continue
-				}
-				part, excess := cell(&points[i])
-				low, high, most = min(low, part.Mean), max(high, part.Mean), max(most, excess.Worst)
-				row = append(row, decimal(100*part.Mean, 1, 1)+either(excess.Worst > 0, "!", " "))
-			}
-			worst = max(worst, most)
-			if t.Add(append(row, Number(most))...); !all {
-				return
-			}
-		}
-	}
-	add(Own, true, func(p *search.Point) (part, excess sim.Figure) {
-		return p.Figures.AdmittedVsCentral, p.Figures.BoundExceededBy
-	})
-	for k, name := range v.rivals() {
-		add(name, known, func(p *search.Point) (part, excess sim.Figure) {
-			return p.Rivals[k].AdmittedVsCentral, p.Rivals[k].BoundExceededBy
-		})
-	}
-	if worst == 0 && low <= high && high-low <= flatPart*high {
-		s.Text = []string{throughout(100*low, 100*high)}
-		return s
-	}
-	if worst > 0 {
-		t.Columns = append(t.Columns, "?>excess")
-	}
-	s.Table, s.Text = &t, []string{"100 % is a limit that is kept and fully used. A ! marks a bound that is exceeded " +
-		"in some window" + either(worst > 0, ", and excess is the most tokens above it in a row.", ".")}
-	return s
-}
-
-func (v sweepView) rivals() (names []string) {
-	for i := range v.Points {
-		for k := range v.Points[i].Rivals {
-			names = append(names, v.Points[i].Rivals[k].Name)
-		}
-		if names != nil {
-			break
-		}
-	}
-	return names
 }

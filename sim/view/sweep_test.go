@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
@@ -18,24 +17,6 @@ func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
 		text := written(t, d, FormatHTML) // with differences
 		testkit.Check(t, strings.Contains(text, says) &&
 			strings.Contains(text, "in parentheses if that includes 0") == (reps > 1), "%d: %s", reps, text)
-	}
-}
-
-func TestASweepBesideRivalsSaysWhoseBoundHolds(t *testing.T) {
-	for _, rivals := range [][]sim.RivalReport{nil, madeUp().Report.Rivals} {
-		r := swept(t, "policy.target=10ms,20ms")
-		for i := range r.Points {
-			r.Points[i].Rivals = rivals
-		}
-		says(t, written(t, Sweep(r, "", ""), FormatTable),
-			either(rivals == nil, "The bound holds at", "The leases keep the bound at"))
-		// An excess is that of the leases too, also where the first point did not run.
-		r.Points[1].Figures.BoundExceededBy.Worst = 12
-		says(t, written(t, Sweep(r, "", ""), FormatTable),
-			either(rivals == nil, "The bound is exceeded at 1 point.", "The leases exceed the bound at 1 point."))
-		r.Points[0].Figures, r.Points[0].Rivals = nil, nil
-		says(t, written(t, Sweep(r, "", ""), FormatTable),
-			either(rivals == nil, "The bound is exceeded at", "The leases exceed the bound at"))
 	}
 }
 

@@ -16,22 +16,14 @@ import (
 
 func sweepCommand(p *program) *cobra.Command {
 	var vary []string
-	var rivals bool
-	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary, rivals) })
-	f.cmd.Flags().BoolVar(&rivals, "rivals", false,
-		"comparison with the scenario's rivals (or, if it names none, all that can take part)")
+	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary) })
 	f.cmd.Flags().StringArrayVar(&vary, "vary", nil,
 		"field and its values, as in policy.target=10ms..1s:log:8; repeatable")
 	return f.cmd
 }
 
-func (f *shared) sweep(vary []string, rivals bool) error {
-	s, err := f.load(func(s *sim.Scenario) error {
-		if !rivals {
-			return withoutRivals(s)
-		}
-		return defaultRivals(f, s)
-	})
+func (f *shared) sweep(vary []string) error {
+	s, err := f.load(withoutRivals)
 	if err != nil {
 		return err
 	}

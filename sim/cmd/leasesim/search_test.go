@@ -160,20 +160,6 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 	testkit.Check(t, len(e.ran) == 2 && e.ran[1].Defaults().Groups[0].Weight == 7, "%+v", e.ran)
 }
 
-func TestASweepWithRivalsIsOneMap(t *testing.T) {
-	// Given two parameters, of which the second one is how wrong the clocks are,
-	const line = "sweep -f example:clock-skew --reps 1 --duration 8s --vary policy.target=10ms,100ms --vary " +
-		"clock.offset=0s,10s"
-	// when the scenario's rivals take part,
-	e := leasesim(t, line+" --rivals").ends(0)
-	// then the first table is a map: a row for each lease size, and one for each rival.
-	e.shows("ADMITTED, IN % OF WHAT ONE CENTRAL BUCKET ADMITS", "\nyuzhi 10ms ", "\nyuzhi 100ms ",
-		"\nsliding_log_client ")
-	// Without the flag there are none.
-	testkit.Check(t, !strings.Contains(leasesim(t, line).ends(0).stdout, "sliding_log_client"),
-		"rivals that nobody asked for")
-}
-
 // atLeast is a threshold from below.
 func atLeast(figure string, bound float64) search.Threshold {
 	return search.Threshold{Figure: figure, Op: ">=", Bound: bound}

@@ -25,8 +25,6 @@ func TestEveryTextFitsATerminal(t *testing.T) {
 	if testkit.Long(t, fmt.Sprint(len(lines), " command lines"), "all examples, sweeps and plans") {
 		lines = append(lines,
 			"sweep -f example:small-burst --reps 2 --duration 2s --vary policy.target=10ms,50ms,100ms",
-			"sweep -f example:clock-skew --rivals --reps 2 --duration 6s --vary policy.target=10ms,30ms,100ms "+
-				"--vary clock.offset=0s,1ms,10ms,100ms,1s,10s",
 			"sweep -f example:small-burst --reps 2 --duration 2s --vary policy.overcommit=0,10",
 			"plan -f example:noisy-neighbours --reps 2 --duration 4s",
 			"plan -f example:noisy-neighbours --reps 2 --duration 4s --admitted 99% --jain 99% --worst-share 50% "+
