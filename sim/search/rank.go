@@ -124,6 +124,9 @@ func traded(targets []Threshold) (all []Threshold) {
 	return all
 }
 
+// breaks reports whether any replication admitted more tokens than the promise allows.
+func breaks(f *sim.Figures) bool { return f.BoundExceededBy.Worst > 0 }
+
 // tradeOffs returns trials that keep the promise, sorted by calls, including the chosen trial. Each trial
 // makes noticeably more calls than the trial before it, and is noticeably more accurate.
 func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {

@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,10 +54,7 @@ type Point struct {
 	// TargetInForce is the length of leases: the limits or the budget of calls may change policy.target.
 	TargetInForce string `json:"target_in_force,omitempty"`
 	// Invalid is the reason why the scenario cannot run with these values.
-	Invalid string `json:"invalid,omitempty"`
-	// Front marks a point that no other point beats; both must keep the bound. A point beats another if it is
-	// certainly better in false_reject_ratio or calls_per_s, and certainly worse in neither.
-	Front   bool         `json:"front"`
+	Invalid string       `json:"invalid,omitempty"`
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if the point did not run
 	// Saturated marks a point at which Redis was overloaded, whose figures show little about the policy.
 	Saturated bool `json:"saturated,omitempty"`
@@ -108,31 +104,21 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 	return r, err
 }
 
-// compare computes the differences from the base, and marks the front.
+// compare computes the differences from the base.
 func (r *SweepReport) compare() {
-	base, rows := r.Points[0].Figures, make([]*sim.Figures, len(r.Points))
+	base := r.Points[0].Figures
 	for i := range r.Points {
 		p := &r.Points[i]
-		if p.Figures != nil && !breaks(p.Figures) {
-			rows[i] = p.Figures
+		if p.Figures == nil || base == nil {
+			continue
 		}
-		if p.Figures != nil && base != nil {
-			p.Differences = make(map[string]sim.Difference)
-			of := base.All()
-			for k, named := range p.Figures.All() {
-				p.Differences[named.Name] = named.Over(*of[k].Figure, r.Confidence)
-			}
-		}
-	}
-	if r.Certain() {
-		for i, on := range paretoFront(sweepGoals, rows, r.Confidence) {
-			r.Points[i].Front = on
+		p.Differences = make(map[string]sim.Difference)
+		of := base.All()
+		for k, named := range p.Figures.All() {
+			p.Differences[named.Name] = named.Over(*of[k].Figure, r.Confidence)
 		}
 	}
 }
-
-// Certain reports whether the sweep has a front and intervals, for which a single replication is not enough.
-func (r *SweepReport) Certain() bool { return r.Reps > 1 }
 
 // grid returns s with every combination of the axes' values.
 func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
@@ -166,58 +152,3 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	}
 	return points, nil
 }
-
-// sweepGoals lists the two figures that leases trade against each other: accuracy and calls. Both should be
-// low.
-var sweepGoals = []string{"false_reject_ratio", "calls_per_s"}
-
-// paretoFront marks the rows that no row of the front beats. goals are figures that should be low. A row has
-// the figures of one trial, and all trials have the same seeds. A row that is nil or has a NaN is not on the
-// front, and beats no row. Beating is not transitive: a beaten row may beat the row that beats its winner.
-// Beaten rows therefore do not count.
-func paretoFront(goals []string, rows []*sim.Figures, confidence float64) []bool {
-	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
-	var open []int // rows that are neither on the front nor beaten
-	for i, row := range rows {
-		if row == nil {
-			continue
-		}
-		for _, goal := range goals {
-			of[i] = append(of[i], FigureOf(row, goal))
-		}
-		if !slices.ContainsFunc(of[i], func(f sim.Figure) bool { return math.IsNaN(f.Mean) }) {
-			open = append(open, i)
-		}
-	}
-	beaten := func(i int, by []int) bool {
-		return slices.ContainsFunc(by, func(k int) bool { return beats(of[k], of[i], confidence) })
-	}
-	for len(open) > 0 {
-		stand := slices.DeleteFunc(slices.Clone(open), func(i int) bool { return beaten(i, open) })
-		if len(stand) == 0 { // the open rows beat each other in a circle
-			stand = open
-		}
-		for _, i := range stand {
-			on[i] = true
-		}
-		open = slices.DeleteFunc(slices.Clone(open), func(i int) bool { return on[i] || beaten(i, stand) })
-	}
-	return on
-}
-
-// beats reports whether a is certainly lower than b in one figure and certainly higher in none, by the
-// differences between replications with the same seeds. A row with a NaN neither beats a row nor is beaten.
-func beats(a, b []sim.Figure, confidence float64) bool {
-	better := false
-	for k := range a {
-		d := a[k].Minus(b[k], confidence)
-		if d.Low > 0 {
-			return false
-		}
-		better = better || d.High < 0
-	}
-	return better
-}
-
-// breaks reports whether any replication admitted more tokens than the promise allows.
-func breaks(f *sim.Figures) bool { return f.BoundExceededBy.Worst > 0 }

@@ -40,7 +40,7 @@ func (v sweepView) delta() string {
 	if base.Figures == nil {
 		return ""
 	}
-	if v.Certain() {
+	if v.Reps > 1 {
 		interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the "+
 			"replications where an interval would promise too much; in parentheses if that includes 0",
 			Percent(v.Confidence))
@@ -50,7 +50,7 @@ func (v sweepView) delta() string {
 
 type sweepView struct{ *search.SweepReport }
 
-// sweepFigures lists the table's figures: the two that the front trades, and the use of the limit.
+// sweepFigures lists the table's figures: the two that leases trade against each other, and the use of the limit.
 var sweepFigures = []string{"false_reject_ratio", "calls_per_s", "admitted_vs_central"}
 
 // whyInvalid returns, for each point that cannot run, the reason.
@@ -109,7 +109,7 @@ func (v sweepView) table() Table {
 	t.Columns = append(t.Columns, "?>"+part, "?>Δ "+rejects, "?>Δ "+calls, "bound")
 	for i := range v.Points {
 		p := &v.Points[i]
-		mark := either(p.Front, "*", "") + either(p.Saturated, "!", "") + either(i == 0, " base", "")
+		mark := either(p.Saturated, "!", "") + either(i == 0, " base", "")
 		row := append([]string{strings.TrimSpace(mark)}, p.Values...)
 		if clamped {
 			row = slices.Insert(row, 1+offset, p.TargetInForce)
@@ -182,13 +182,6 @@ func (v sweepView) judge(d *Document) {
 	if other > 0 {
 		d.say(Neutral, "At %s the target in force differs from the given one: the burst allows no longer "+
 			"leases, or the budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
-	}
-	if v.Certain() {
-		d.say(Neutral, "* Pareto front: the bound holds there, and no other such point has fewer wrong "+
-			"rejects without more lease calls, or fewer calls without more wrong rejects, beyond noise.")
-	} else {
-		d.say(Neutral, "One replication has no noise to judge by, so the Pareto front of few wrong "+
-			"rejects and few lease calls is not marked. Use --reps 2 or more.")
 	}
 	if base := &v.Points[0]; base.Figures == nil {
 		d.say(Neutral, "There are no differences: the base (%s) has no figures.", v.Label(base))

@@ -10,7 +10,7 @@ import (
 )
 
 func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
-	for reps, says := range map[int]string{1: "One replication has no noise to judge by", 2: "* Pareto front"} {
+	for reps, says := range map[int]string{1: ", without an interval.", 2: ", paired by replication"} {
 		r := swept(t, "policy.target=10ms,80ms")
 		r.Reps = reps
 		d := Sweep(r, "", "")
