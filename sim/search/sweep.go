@@ -14,19 +14,14 @@ package search
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
-
-// ErrGrid is wrapped by every error about axes that make no valid grid.
-var ErrGrid = errors.New("search: invalid grid")
 
 // SweepVersion is the version of a SweepReport's JSON, and rises when a key changes its meaning or is
 // removed.
@@ -73,7 +68,7 @@ func (r *SweepReport) Label(p *Point) string {
 }
 
 // Sweep runs s with every combination of the axes' values. Before any run, Sweep returns an error for a value
-// that a field does not accept, or for a grid that is too large. When ctx ends, the report has the finished
+// that a field does not accept. When ctx ends, the report has the finished
 // points, and the error wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
 	trials, err := grid(s, axes)
@@ -123,18 +118,14 @@ func (r *SweepReport) compare() {
 // grid returns s with every combination of the axes' values.
 func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	if len(axes) == 0 {
-		return nil, fmt.Errorf("%w: no --vary is given", ErrGrid)
+		return nil, fmt.Errorf("%w: no --vary is given", ErrAxis)
 	}
-	size, counts := 1, make([]string, len(axes))
+	size := 1
 	for i, a := range axes {
 		if slices.ContainsFunc(axes[:i], func(other Axis) bool { return other.Path == a.Path }) {
-			return nil, fmt.Errorf("%w: %s varies twice", ErrGrid, a.Path)
+			return nil, fmt.Errorf("%w: %s varies twice", ErrAxis, a.Path)
 		}
-		counts[i] = strconv.Itoa(len(a.Values))
-		size = min(size*len(a.Values), pointsMax+1) // min keeps the product from wrapping around
-	}
-	if size > pointsMax {
-		return nil, fmt.Errorf("%w: %s points, must be at most %d", ErrGrid, strings.Join(counts, " x "), pointsMax)
+		size *= len(a.Values)
 	}
 	points := make([]*trial, size)
 	for i := range points {

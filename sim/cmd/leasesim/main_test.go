@@ -154,11 +154,9 @@ run -f example:priorities --set workload.load=5
 sweep -f example:priorities --vary workload.load=1,2 => --vary: workload has no effect
 init checkout => init takes the name of one example, not ["checkout"]
 init a b => init takes the name of one example
-sweep => leasesim: --vary: invalid grid: no --vary is given
+sweep => leasesim: --vary: invalid axis: no --vary is given
 sweep --vary policy.target => --vary: invalid axis "policy.target": must be PATH=VALUES
 sweep --vary policy.tarjet=1ms => invalid axis policy.tarjet=1ms: policy.tarjet: 
-sweep --vary policy.target=1ms..1s:log:200 --vary groups[0].count=1..100:lin:100
-  => 200 x 100 points, must be at most 10000
 sweep --vary reps=1,2 => use --reps
 sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5' => 0.5 is ambiguous: write 0.5% or 50%
 plan --false-rejects 0.5 => "0.5": has no unit: a ratio is in percent, like 0.5%

@@ -18,7 +18,7 @@ func sweepCommand(p *program) *cobra.Command {
 	var vary []string
 	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary) })
 	f.cmd.Flags().StringArrayVar(&vary, "vary", nil,
-		"field and its values, as in policy.target=10ms..1s:log:8; repeatable")
+		"field and its values, as in policy.target=10ms,50ms,1s; repeatable")
 	return f.cmd
 }
 
@@ -46,7 +46,7 @@ func (f *shared) sweep(vary []string) error {
 	r, err := lab.Sweep(f.cmd.Context(), s, axes)
 	clear()
 	switch {
-	case errors.Is(err, search.ErrAxis), errors.Is(err, search.ErrGrid):
+	case errors.Is(err, search.ErrAxis):
 		return fmt.Errorf("%w: --vary: %w", errUsage, err)
 	case err != nil && !(errors.Is(err, sim.ErrInterrupted) && r.Finished > 0):
 		return err
