@@ -100,16 +100,3 @@ func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
-
-// flatPart is the largest change of a flat line, as a fraction of the line's largest value.
-const flatPart = 1.0 / 50
-
-// throughout returns a sentence with the range of a flat line or table, in three to five digits.
-func throughout(low, high float64) string {
-	digits := max(0, 2-exponent(high), min(1-exponent(high-low), 4-exponent(high)))
-	from, to := decimal(low, 0, digits), decimal(high, 0, digits)
-	if from == to {
-		return to + " at every point."
-	}
-	return from + " to " + to + " at every point, no difference that counts."
-}

@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 var nan, inf = math.NaN(), math.Inf(1)
@@ -41,57 +41,20 @@ func TestAChartLeavesOutWhatIsNoNumber(t *testing.T) {
 	testkit.Check(t, got == want, "%s", got)
 }
 
-// chartsOf are the titles of all charts of a document.
-func chartsOf(d Document) (titles []string) {
-	for _, s := range d.Sections {
-		for _, c := range s.Charts {
-			titles = append(titles, c.Title)
-		}
-	}
-	return titles
-}
-
-// TestAFlatChartIsASentence: a line that stays within its bands, or within a fiftieth of its largest value,
-// shows nothing. Its chart is not drawn, and its question is answered in words.
-func TestAFlatChartIsASentence(t *testing.T) {
-	for _, c := range []struct {
-		ys     []float64
-		band   float64
-		answer string // "" for a chart
-	}{
-		{[]float64{0, 0, 0}, 0, "0"},
-		{[]float64{1000, 1000 + 1e-9, nan}, 0, "1,000"},
-		{[]float64{99.9, 100, 99.8}, 1, "99.8 to 100"},
-		{[]float64{50, 90, 100}, 1, ""},
-		{[]float64{1, 2}, 0.5, ""},
-		{[]float64{1, 2}, 1, "1 to 2"},
-	} {
-		line := Line{X: c.ys, Y: c.ys}
-		for _, y := range c.ys {
-			line.Low, line.High = append(line.Low, y-c.band/2), append(line.High, y+c.band/2)
-		}
-		var s Section
-		grey := Line{Series: Grey, X: []float64{0, 1}, Y: []float64{0, 9}}
-		s.draw(Chart{Title: "How much?", Lines: []Line{line, grey}})
-		text := strings.Join(s.Text, "")
-		testkit.Check(t, len(s.Charts) == 1 == (c.answer == "") &&
-			strings.HasPrefix(text, either(c.answer == "", "", "How much? "+c.answer+" at every point")),
-			"%v ± %v: %d charts, %q", c.ys, c.band, len(s.Charts), text)
-	}
-}
-
-func TestASweepDrawsOnlyWhatDiffers(t *testing.T) {
-	// Given a sweep in which only the calls and the false rejects differ,
+func TestASweepOfOneParameterHasAChartForEachQuestion(t *testing.T) {
+	// Given a sweep of one parameter, then each question has its chart, from zero;
 	r := swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=1s")
-	// then these two have charts, and the others a sentence.
-	d := Sweep(r, "", "")
-	want := []string{questions[0].question, questions[1].question}
-	testkit.Check(t, slices.Equal(chartsOf(d), want), "%q", chartsOf(d))
-	says(t, strings.Join(d.Sections[0].Text, " "), questions[2].question+" 100 at every point.",
-		questions[3].question+" 0 at every point.")
-	// A sweep of which one point ran draws nothing;
+	charts := Sweep(r, "", "").Sections[0].Charts
+	testkit.Must(t, len(charts) == len(questions), "%d charts", len(charts))
+	for i, c := range charts {
+		testkit.Check(t, c.Title == questions[i].question && c.Y.FromZero, "%+v", c)
+	}
+	// but one point, or two parameters, have none.
 	r.Finished = 1
-	testkit.Check(t, chartsOf(Sweep(r, "", "")) == nil, "%q", chartsOf(Sweep(r, "", "")))
+	for _, r := range []search.SweepReport{r, swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2")} {
+		d := Sweep(r, "", "")
+		testkit.Check(t, len(d.Sections) == 1 && d.Sections[0].Charts == nil, "%+v", d.Sections)
+	}
 }
 
 // TestNothingIsShownTwice: no page has two charts that are the same, or two headings.

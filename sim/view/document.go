@@ -183,24 +183,3 @@ func numeric(text string) html.HTML {
 
 // units keeps percent signs on the line of their numbers.
 func units(text string) string { return strings.ReplaceAll(text, inPercent, together(inPercent)) }
-
-// draw adds a chart to the section. If all lines are flat, draw adds a sentence with the answer instead.
-func (s *Section) draw(c Chart) {
-	low, high, noise := math.Inf(1), math.Inf(-1), 0.0
-	for _, line := range c.Lines {
-		for i, y := range line.Y {
-			if line.Series == Grey || !finite(y) {
-				continue
-			}
-			low, high = min(low, y), max(high, y)
-			if line.High != nil && finite(line.High[i]-line.Low[i]) {
-				noise = max(noise, line.High[i]-line.Low[i])
-			}
-		}
-	}
-	if high-low > max(noise, flatPart*max(math.Abs(low), math.Abs(high))) {
-		s.Charts = append(s.Charts, c)
-	} else if low <= high {
-		s.Text = append(s.Text, c.Title+" "+throughout(low, high))
-	}
-}

@@ -228,7 +228,7 @@ func (r Result) overTime() Section {
 		return Line{Name: name, X: []float64{0, end}, Y: []float64{y, y}, Series: Grey, Mark: Dashed}
 	}
 	draw := func(title, unit, note string, lines ...Line) {
-		all.draw(Chart{Title: title, Note: note, X: Axis{Label: "seconds"},
+		all.Charts = append(all.Charts, Chart{Title: title, Note: note, X: Axis{Label: "seconds"},
 			Y: Axis{Unit: unit, FromZero: true}, Lines: lines})
 	}
 	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1),
@@ -248,9 +248,7 @@ func (r Result) overTime() Section {
 		bucket...)
 	draw("How many round trips to Redis does the fleet make each second?", "round trips/s", "",
 		line("", s.RoundTrips, 3))
-	if len(s.Running) > 0 && slices.Min(s.Running) < slices.Max(s.Running) {
-		draw("How many processes run?", "processes", "", line("", s.Running, 4))
-	}
+	draw("How many processes run?", "processes", "", line("", s.Running, 4))
 	return all
 }
 

@@ -198,7 +198,8 @@ var questions = []struct{ figure, question, unit string }{
 
 // charts returns a section with charts of figures over the only parameter that varies.
 func (v sweepView) charts(across search.Axis) Section {
-	s := Section{Title: "Over " + across.Path}
+	s := Section{Title: "Over " + across.Path, Text: []string{fmt.Sprintf("Dots are means. Bands are their %s "+
+		"intervals, or the ranges of the replications.", Percent(v.Confidence))}}
 	at, logarithmic := placesOf(across.Values)
 	nan := math.NaN() // a point that did not run is a gap
 	for _, q := range questions {
@@ -212,13 +213,9 @@ func (v sweepView) charts(across search.Axis) Section {
 			line.add(at[i], f.Mean*scale)
 			line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
 		}
-		s.draw(Chart{Title: q.question,
+		s.Charts = append(s.Charts, Chart{Title: q.question,
 			X: Axis{Label: across.Path + either(logarithmic, " (logarithmic)", ""), Names: across.Values, At: at},
-			Y: Axis{Unit: q.unit, FromZero: q.figure != "admitted_vs_central"}, Lines: []Line{line}})
-	}
-	if s.Charts != nil {
-		s.Text = append(s.Text, fmt.Sprintf("Dots are means. Bands are their %s intervals, or the ranges of "+
-			"the replications.", Percent(v.Confidence)))
+			Y: Axis{Unit: q.unit, FromZero: true}, Lines: []Line{line}})
 	}
 	return s
 }
