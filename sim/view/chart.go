@@ -20,11 +20,10 @@ type Chart struct {
 
 // Axis is an axis of a Chart.
 type Axis struct {
-	Label    string   `json:"label,omitempty"`
-	Unit     string   `json:"unit,omitempty"`
-	Names    []string `json:"names,omitempty"` // names of the points; nil for an axis of numbers
-	At       Points   `json:"at,omitempty"`    // position of each name
-	FromZero bool     `json:"fromZero,omitempty"`
+	Label string   `json:"label,omitempty"`
+	Unit  string   `json:"unit,omitempty"`
+	Names []string `json:"names,omitempty"` // names of the points; nil for an axis of numbers
+	At    Points   `json:"at,omitempty"`    // position of each name
 }
 
 // Line is one line of a Chart. A coordinate that is not finite makes a gap.

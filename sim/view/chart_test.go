@@ -32,22 +32,22 @@ func TestTheLibraryIsTheOneThatWasPublished(t *testing.T) {
 }
 
 func TestAChartLeavesOutWhatIsNoNumber(t *testing.T) {
-	c := Chart{Title: "t", X: Axis{Names: []string{"10ms", "1s"}, At: Points{0, 1}}, Y: Axis{Unit: "%", FromZero: true},
+	c := Chart{Title: "t", X: Axis{Names: []string{"10ms", "1s"}, At: Points{0, 1}}, Y: Axis{Unit: "%"},
 		Lines: []Line{{Name: "a", X: Points{0, 1}, Y: Points{2, nan}, Low: Points{1, inf}, Series: Grey, Mark: Dashed}}}
 	got, err := c.JSON()
 	testkit.NoErr(t, err)
-	want := `{"title":"t","x":{"names":["10ms","1s"],"at":[0,1]},"y":{"unit":"%","fromZero":true},"lines":[{"name":"a",` +
+	want := `{"title":"t","x":{"names":["10ms","1s"],"at":[0,1]},"y":{"unit":"%"},"lines":[{"name":"a",` +
 		`"x":[0,1],"y":[2,null],"low":[1,null],"series":-1,"mark":"dashed"}]}`
 	testkit.Check(t, got == want, "%s", got)
 }
 
 func TestASweepOfOneParameterHasAChartForEachQuestion(t *testing.T) {
-	// Given a sweep of one parameter, then each question has its chart, from zero;
+	// Given a sweep of one parameter, then each question has its chart;
 	r := swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=1s")
 	charts := Sweep(r, "", "").Sections[0].Charts
 	testkit.Must(t, len(charts) == len(questions), "%d charts", len(charts))
 	for i, c := range charts {
-		testkit.Check(t, c.Title == questions[i].question && c.Y.FromZero, "%+v", c)
+		testkit.Check(t, c.Title == questions[i].question, "%+v", c)
 	}
 	// but one point, or two parameters, have none.
 	r.Finished = 1

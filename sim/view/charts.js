@@ -1,6 +1,14 @@
-// drawChart draws a chart into an element with uPlot, and returns uPlot's object. A new width of the element or new
-// colours of the page redraw the chart until destroy() of that object. The legend shows the values at the pointer.
-// type Chart in chart.go describes a chart. The page defines the colours --muted, --grid, and --series-0 to --series-5.
+// drawChart draws a chart into an element with uPlot, and draws it again where the element's width or the colours of
+// the page change. Under the pointer, the legend shows the values. It returns uPlot's object, whose destroy() ends all
+// of that. A chart is
+//
+//   title    names it for those that do not see it
+//   x, y     the axes: {label, unit, names, at}. With names, the place at[i] is written as names[i].
+//   lines    {name, x, y, low, high, series, mark}: y over x, null where there is none. low and high are the ends of a
+//            band. series is a colour, -1 a grey for what others are compared with, such as a limit. mark is "dashed",
+//            "dotted" for a line with its points, or "line".
+//
+// Colours are those of the page: --ink, --muted, --grid, and --series-0 to --series-5.
 'use strict'
 function drawChart(element, chart) {
   const x = chart.x || {}, y = chart.y || {}
@@ -30,13 +38,9 @@ function drawChart(element, chart) {
   if (!tables.length) return
   const data = uPlot.join(tables)
 
-  // An axis with a single value ends a little below and above the value.
-  const range = axis => (u, low, high) => {
-    if (low == null) return [0, 1]
-    if (axis === x) return low < high ? [low, high] : [low - 0.5, high + 0.5]
-    if (axis.fromZero) return [Math.min(0, low), high > 0 ? high * 1.05 : 1]
-    return low < high ? uPlot.rangeNum(low, high, 0.1) : [low - 0.5, high + 0.5]
-  }
+  // The x axis ends at its values, or a little beside a single value. The y axis begins at 0.
+  const rangeX = (u, low, high) => low == null ? [0, 1] : low < high ? [low, high] : [low - 0.5, high + 0.5]
+  const rangeY = (u, low, high) => low == null ? [0, 1] : [Math.min(0, low), high > 0 ? high * 1.05 : 1]
   const letters = '12px system-ui, sans-serif'
   const axis = more => ({
     stroke: () => color('muted'), font: letters, labelFont: letters, labelSize: 20,
@@ -60,7 +64,7 @@ function drawChart(element, chart) {
   const resized = new ResizeObserver(() => element.clientWidth !== plot.width && plot.setSize(size()))
   const plot = new uPlot({
     ...size(), series, bands,
-    scales: { x: { time: false, range: range(x) }, y: { range: range(y) } },
+    scales: { x: { time: false, range: rangeX }, y: { range: rangeY } },
     axes: [
       axis({
         label: x.label, size: 28, grid: { show: false }, values: x.names ? names : numbers,

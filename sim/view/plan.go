@@ -152,9 +152,9 @@ func (v planView) overLoad() Section {
 		"rightly or not, as a share of the demand."}}
 	x := Axis{Label: "times the limit"}
 	s.Charts = []Chart{
-		{Title: "How many lease calls does the fleet make each second?", X: x, Y: Axis{Unit: "calls/s", FromZero: true},
+		{Title: "How many lease calls does the fleet make each second?", X: x, Y: Axis{Unit: "calls/s"},
 			Lines: []Line{calls}},
-		{Title: "How much is denied, and how much of it wrongly?", X: x, Y: Axis{Unit: "%", FromZero: true},
+		{Title: "How much is denied, and how much of it wrongly?", X: x, Y: Axis{Unit: "%"},
 			Lines: []Line{denied, wrongly}},
 	}
 	return s

@@ -229,7 +229,7 @@ func (r Result) overTime() Section {
 	}
 	draw := func(title, unit, note string, lines ...Line) {
 		all.Charts = append(all.Charts, Chart{Title: title, Note: note, X: Axis{Label: "seconds"},
-			Y: Axis{Unit: unit, FromZero: true}, Lines: lines})
+			Y: Axis{Unit: unit}, Lines: lines})
 	}
 	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1),
 		line("admitted", s.Admitted, 0)}

@@ -215,7 +215,7 @@ func (v sweepView) charts(across search.Axis) Section {
 		}
 		s.Charts = append(s.Charts, Chart{Title: q.question,
 			X: Axis{Label: across.Path + either(logarithmic, " (logarithmic)", ""), Names: across.Values, At: at},
-			Y: Axis{Unit: q.unit, FromZero: true}, Lines: []Line{line}})
+			Y: Axis{Unit: q.unit}, Lines: []Line{line}})
 	}
 	return s
 }

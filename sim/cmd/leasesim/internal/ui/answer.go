@@ -179,10 +179,7 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	calm := r
 	calm.FaultStock = sim.Figure{} // remarks writes about the fault
 	d := view.Run(view.Result{Scenario: s, Report: calm})
-	e := event{Kind: "figures", Text: runs}
-	if charts := d.Sections[0].Charts; len(charts) > 0 { // view omits a flat chart
-		e.Charts = charts[:1]
-	}
+	e := event{Kind: "figures", Text: runs, Charts: d.Sections[0].Charts[:1]}
 	if !full {
 		e.Text += ", as a first answer. Longer runs follow"
 	}
@@ -230,7 +227,7 @@ func (a *answer) curves(ctx context.Context, within time.Duration) error {
 	at = slices.Compact(at)
 	curve := func(title, unit string, series int) view.Chart {
 		return view.Chart{Title: title, X: view.Axis{Label: "load, × the limit"},
-			Y: view.Axis{Unit: unit, FromZero: true}, Lines: []view.Line{{Series: series, Mark: view.Dotted}}}
+			Y: view.Axis{Unit: unit}, Lines: []view.Line{{Series: series, Mark: view.Dotted}}}
 	}
 	calls := curve("How many lease calls does Redis get each second?", "calls/s", 3)
 	rejects := curve("How many requests are rejected wrongly?", "%", 1)
