@@ -12,7 +12,6 @@ import (
 	html "html/template"
 	"io"
 	"math"
-	"slices"
 	"strings"
 	text "text/template"
 	"time"
@@ -127,14 +126,9 @@ func (d Document) Write(w io.Writer, format string) error {
 		Number(math.Round(m.RequestsPerS)), nil,
 	}
 	for _, s := range d.Sections {
-		page := format == FormatHTML
-		if s.OnPage && !page {
-			continue
+		if !s.OnPage || format == FormatHTML {
+			shown.Shown = append(shown.Shown, s)
 		}
-		if t := s.Table; t != nil && t.Delta != "" && (page || t.fitted().differs()) {
-			s.Text = slices.Insert(slices.Clone(s.Text), 1, t.Delta)
-		}
-		shown.Shown = append(shown.Shown, s)
 	}
 	switch format {
 	case FormatTable:

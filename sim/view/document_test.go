@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/yuzhi-go/yuzhi/sim/search"
 
@@ -88,19 +87,6 @@ longer     10
 `
 	got := "\n" + table.String()
 	testkit.Check(t, got == want, "got %s\nwant %s", got, want)
-}
-
-// TestATableWhoseKeysHaveNoRoomHasNumbers, as a sweep of many parameters.
-func TestATableWhoseKeysHaveNoRoomHasNumbers(t *testing.T) {
-	long := strings.Repeat("x", 40)
-	table := Table{Columns: []string{"one " + long, "two " + long, ">figure", "end"}, Keys: 2}
-	table.Add("a", "b", "1", "c")
-	table.Add("d", "e", "2", "f")
-	for line := range strings.Lines(table.String()) {
-		testkit.Check(t, utf8.RuneCountInString(line) <= lineMax+1, "a line of %d: %s",
-			utf8.RuneCountInString(line), line)
-	}
-	testkit.Check(t, strings.Contains(table.String(), "\n2  e "), "%s", table.String())
 }
 
 func TestALineIsNoLongerThanATerminal(t *testing.T) {

@@ -95,9 +95,10 @@ func (v planView) chosen(d *Document) {
 
 	stress := Table{Columns: []string{"stress"}}
 	for _, x := range v.Targets {
-		stress.Columns = append(stress.Columns, either(x.Figure == search.BoundFigure, "?>", ">")+column(x.Figure))
+		stress.head(column(x.Figure))
 	}
-	stress.Columns = append(stress.Columns, ">"+column("calls_per_s"), "")
+	stress.head(column("calls_per_s"))
+	stress.Columns = append(stress.Columns, "")
 	notes, added := []string{"The chosen policy on the same seeds, under stress."}, []string{}
 	for _, s := range v.Stress {
 		if s.Load > 0 {
@@ -197,7 +198,7 @@ func (v planView) named() []string {
 // keep the bound, or the bound is no target.
 func (v planView) tradeOffs() Table {
 	names := slices.DeleteFunc(v.named(), func(name string) bool { return name == search.BoundFigure })
-	t := Table{Keys: 2, Brief: true}
+	t := Table{Brief: true}
 	t.head("target", "ttl")
 	var more []func(search.Policy) string // settings that only some policies have
 	for _, field := range []struct {
@@ -216,7 +217,7 @@ func (v planView) tradeOffs() Table {
 		}
 	}
 	for _, name := range names {
-		t.Columns = append(t.Columns, either(name == "admitted_vs_central", "?>", ">")+column(name))
+		t.head(column(name))
 	}
 	t.Columns = append(t.Columns, "")
 	for i := range v.TradeOffs {

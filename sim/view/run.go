@@ -277,7 +277,7 @@ func (r Result) rivals(d *Document) {
 	}
 	t := Table{Columns: []string{"algorithm"}, Brief: true}
 	for i, key := range keys {
-		t.Columns = append(t.Columns, either(i < len(keys)-3, ">", "?>")+column(key))
+		t.Columns = append(t.Columns, either(i < len(keys)-2, ">", "?>")+column(key))
 	}
 	for i := range all {
 		a, cells := &all[i], []string{all[i].Name}

@@ -30,15 +30,15 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	if len(varied) == 1 && r.Finished > 1 {
 		d.Sections = append(d.Sections, v.charts(varied[0]))
 	}
-	d.tabulate("All points", v.table(), append([]string{glossary(sweepFigures...)}, v.whyInvalid()...)...)
+	d.tabulate("All points", v.table(), append([]string{glossary(sweepFigures...), v.delta()}, v.whyInvalid()...)...)
 	return d
 }
 
-// delta returns an explanation of the differences, or "" without differences.
+// delta returns an explanation of the differences.
 func (v sweepView) delta() string {
 	base, interval := &v.Points[0], ", without an interval"
 	if base.Figures == nil {
-		return ""
+		return fmt.Sprintf("There are no differences: the base (%s) has no figures.", v.Label(base))
 	}
 	if v.Reps > 1 {
 		interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the "+
@@ -93,7 +93,7 @@ func (v sweepView) otherThanGiven(p *search.Point) bool {
 }
 
 func (v sweepView) table() Table {
-	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes), Brief: true, Delta: v.delta()}
+	t := Table{Columns: []string{""}, Brief: true}
 	paths := make([]string, len(v.Axes))
 	for k, a := range v.Axes {
 		paths[k] = a.Path
@@ -101,12 +101,11 @@ func (v sweepView) table() Table {
 	t.head(shortest(paths...)...)
 	offset, inForce, clamped := v.inForce()
 	if clamped {
-		t.Keys++
 		t.Columns = slices.Insert(t.Columns, 1+offset, ">"+inForce)
 	}
 	rejects, calls, part := column(sweepFigures[0]), column(sweepFigures[1]), column(sweepFigures[2])
-	t.head(rejects, calls)
-	t.Columns = append(t.Columns, "?>"+part, "?>Δ "+rejects, "?>Δ "+calls, "bound")
+	t.head(rejects, calls, part, "Δ "+rejects, "Δ "+calls)
+	t.Columns = append(t.Columns, "bound")
 	for i := range v.Points {
 		p := &v.Points[i]
 		mark := either(p.Saturated, "!", "") + either(i == 0, " base", "")
@@ -182,9 +181,6 @@ func (v sweepView) judge(d *Document) {
 	if other > 0 {
 		d.say(Neutral, "At %s the target in force differs from the given one: the burst allows no longer "+
 			"leases, or the budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
-	}
-	if base := &v.Points[0]; base.Figures == nil {
-		d.say(Neutral, "There are no differences: the base (%s) has no figures.", v.Label(base))
 	}
 }
 

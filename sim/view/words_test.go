@@ -276,17 +276,6 @@ func TestTheHeadlineOfASweepHasTheRangesOfItsPoints(t *testing.T) {
 	testkit.Check(t, got == "198.2, one for 9.42 requests", "%s", got)
 }
 
-// TestADifferenceIsExplainedWhereItIsShown: a brief text may have no room for it.
-func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
-	d := Sweep(swept(t, wide, "policy.target=10ms,20ms"), "", "")
-	for _, format := range []string{FormatTable, FormatHTML} {
-		text := written(t, d, format)
-		_, table, _ := strings.Cut(strings.ToUpper(text), "ALL POINTS")
-		testkit.Check(t, strings.Contains(table, "Δ IS THE DIFFERENCE") == (format == FormatHTML) &&
-			strings.Contains(table, "Δ") == (format == FormatHTML), "%s:\n%s", format, text)
-	}
-}
-
 // TestEveryColumnIsExplained, but for those whose names are plain words.
 func TestEveryColumnIsExplained(t *testing.T) {
 	plain := []string{"", "algorithm", "what it does", "figure", "what it is", "mean ± 95 %", "worst",
