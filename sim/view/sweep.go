@@ -30,7 +30,9 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	if len(varied) == 1 && r.Finished > 1 {
 		d.Sections = append(d.Sections, v.charts(varied[0]))
 	}
-	d.tabulate("All points", v.table(), append([]string{glossary(sweepFigures...), v.delta()}, v.whyInvalid()...)...)
+	d.tabulate("All points", v.table(), append([]string{glossary(sweepFigures...) + " Target in force: the length of " +
+		"leases, which the burst may shorten and the budget of calls (policy.calls_per_second) lengthen.",
+		v.delta()}, v.whyInvalid()...)...)
 	return d
 }
 
@@ -63,56 +65,18 @@ func (v sweepView) whyInvalid() (notes []string) {
 	return notes
 }
 
-// inForce returns the position and the name of the column for the target in force. ok is true if a target in
-// force differs from its given target or between points.
-func (v sweepView) inForce() (offset int, name string, ok bool) {
-	k := v.targetAxis()
-	for i := range v.Points {
-		p := &v.Points[i]
-		ok = ok || k < 0 && p.TargetInForce != v.Points[0].TargetInForce || k >= 0 && v.otherThanGiven(p)
-	}
-	if k < 0 {
-		return len(v.Axes), "target in force", ok
-	}
-	return k + 1, "in force", ok
-}
-
-// targetAxis returns the number of the axis whose value may differ from the target in force, or -1.
-func (v sweepView) targetAxis() int {
-	return slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == "policy.target" })
-}
-
-// otherThanGiven reports whether the target in force of a point differs from its given target.
-func (v sweepView) otherThanGiven(p *search.Point) bool {
-	k := v.targetAxis()
-	if k < 0 || p.TargetInForce == "" {
-		return false
-	}
-	given, err := time.ParseDuration(p.Values[k])
-	return err != nil || given.String() != p.TargetInForce
-}
-
 func (v sweepView) table() Table {
 	t := Table{Columns: []string{""}, Brief: true}
-	paths := make([]string, len(v.Axes))
-	for k, a := range v.Axes {
-		paths[k] = a.Path
-	}
-	t.head(shortest(paths...)...)
-	offset, inForce, clamped := v.inForce()
-	if clamped {
-		t.Columns = slices.Insert(t.Columns, 1+offset, ">"+inForce)
+	for _, a := range v.Axes {
+		t.head(a.Path)
 	}
 	rejects, calls, part := column(sweepFigures[0]), column(sweepFigures[1]), column(sweepFigures[2])
-	t.head(rejects, calls, part, "Δ "+rejects, "Δ "+calls)
+	t.head("target in force", rejects, calls, part, "Δ "+rejects, "Δ "+calls)
 	t.Columns = append(t.Columns, "bound")
 	for i := range v.Points {
 		p := &v.Points[i]
 		mark := either(p.Saturated, "!", "") + either(i == 0, " base", "")
-		row := append([]string{strings.TrimSpace(mark)}, p.Values...)
-		if clamped {
-			row = slices.Insert(row, 1+offset, p.TargetInForce)
-		}
+		row := append(append([]string{strings.TrimSpace(mark)}, p.Values...), p.TargetInForce)
 		bound := either(p.Invalid != "", "invalid", "did not run")
 		if p.Figures != nil {
 			for _, name := range sweepFigures {
@@ -171,16 +135,6 @@ func (v sweepView) judge(d *Document) {
 	}
 	if slices.ContainsFunc(v.Points, func(p search.Point) bool { return p.Saturated }) {
 		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard is always busy, and calls wait.")
-	}
-	other := 0
-	for i := range v.Points {
-		if v.otherThanGiven(&v.Points[i]) {
-			other++
-		}
-	}
-	if other > 0 {
-		d.say(Neutral, "At %s the target in force differs from the given one: the burst allows no longer "+
-			"leases, or the budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
 	}
 }
 

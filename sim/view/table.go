@@ -41,16 +41,6 @@ func (t *Table) head(names ...string) {
 	}
 }
 
-// shortest returns the last component of each path if these components differ, and otherwise the whole paths.
-func shortest(paths ...string) (names []string) {
-	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
-	for _, a := range paths {
-		same := slices.ContainsFunc(paths, func(b string) bool { return b != a && last(b) == last(a) })
-		names = append(names, either(same || len(paths) == 1, a, last(a)))
-	}
-	return names
-}
-
 // Cell is a table cell with its alignment.
 type Cell struct {
 	Text  string
