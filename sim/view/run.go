@@ -83,35 +83,20 @@ func (r Result) document() Document {
 }
 
 // headline returns the five figures that most readers read first: use of the limit, wrong rejects, excess
-// above the bound, calls to Redis, and load of Redis. For several points, headline shows the range of the
-// means; for bound_exceeded_by, the range of the worst values. requests is per second, or 0 if unknown.
-func headline(central string, requests float64, points ...*sim.Figures) (five []Fact) {
-	if len(points) == 0 {
-		return nil
-	}
+// above the bound, calls to Redis, and load of Redis. requests is per second, or 0 if unknown.
+func headline(central string, requests float64, f *sim.Figures) []Fact {
 	each := ""
-	if calls := points[0].CallsPerS.Mean; requests > 0 && calls > 0 {
+	if calls := f.CallsPerS.Mean; requests > 0 && calls > 0 {
 		each = fmt.Sprintf(", one for %.3g requests", requests/calls)
 	}
-	for _, x := range []struct{ name, key, unit string }{
-		{"admitted, of " + central, "admitted_vs_central", ""},
-		{"rejected wrongly", "false_reject_ratio", ""},
-		{"tokens above the bound", search.BoundFigure, ""},
-		{"lease calls per second", "calls_per_s", each},
-		{"Redis CPU, busiest shard", "redis_cpu", " of a core"},
-	} {
-		all := make([]sim.Figure, len(points))
-		for i, f := range points {
-			if all[i] = search.FigureOf(f, x.key); x.key == search.BoundFigure {
-				worst := all[i].Worst
-				all[i] = sim.Figure{Mean: worst, Low: worst, High: worst}
-			}
-		}
-		slices.SortFunc(all, func(a, b sim.Figure) int { return cmp.Compare(a.Mean, b.Mean) })
-		from, to := Mean(x.key, all[0]), Mean(x.key, all[len(all)-1])
-		five = append(five, Fact{x.name, either(from == to, to, from+" to "+to) + x.unit})
+	mean := func(key string) string { return Mean(key, search.FigureOf(f, key)) }
+	return []Fact{
+		{"admitted, of " + central, mean("admitted_vs_central")},
+		{"rejected wrongly", mean("false_reject_ratio")},
+		{"tokens above the bound", Number(f.BoundExceededBy.Worst)},
+		{"lease calls per second", mean("calls_per_s") + each},
+		{"Redis CPU, busiest shard", mean("redis_cpu") + " of a core"},
 	}
-	return five
 }
 
 // offered describes the load as a multiple of the tightest limit's rate for all keys.

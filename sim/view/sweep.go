@@ -25,7 +25,6 @@ func Sweep(r search.SweepReport, text, command string) Document {
 		Count(len(r.Points), "point"), Count(r.Reps, "replication"), Number(r.DurationS))
 	v := sweepView{&r}
 	v.judge(&d)
-	d.Headline = headline(centralText, 0, v.figures()...)
 	varied := slices.DeleteFunc(slices.Clone(r.Axes), func(a search.Axis) bool { return len(a.Values) < 2 })
 	if len(varied) == 1 && r.Finished > 1 {
 		d.Sections = append(d.Sections, v.charts(varied[0]))
@@ -92,15 +91,6 @@ func (v sweepView) table() Table {
 		t.Add(append(row, bound)...)
 	}
 	return t
-}
-
-func (v sweepView) figures() (all []*sim.Figures) {
-	for i := range v.Points {
-		if f := v.Points[i].Figures; f != nil {
-			all = append(all, f)
-		}
-	}
-	return all
 }
 
 // difference formats a point's difference from the base, in parentheses if chance may explain it.
