@@ -76,8 +76,8 @@ type planning struct {
 }
 
 // Plan finds the lease policy that makes the fewest lease calls and meets all targets. The error wraps
-// ErrInfeasible if no policy meets the targets, and ErrUndecided if the longest runs leave that open. When
-// ctx ends, the error wraps sim.ErrInterrupted, and the Plan has the trade-offs that the search has found.
+// ErrInfeasible if no policy meets the targets, ErrUndecided if the longest runs leave that open, and
+// sim.ErrInterrupted if ctx ends.
 //
 // A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer
 // leases, while shorter leases deny requests during round trips. Plan therefore does not bisect: it tries a
@@ -97,10 +97,6 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	err := p.search(ctx)
 	if err == nil {
 		err = p.confirm(ctx)
-	}
-	if errors.Is(err, sim.ErrInterrupted) {
-		p.plan.Verdict = Interrupted
-		p.list(p.seen, nil)
 	}
 	p.plan.Confidence, p.plan.Machine = p.confidence, p.machine
 	return p.plan, err

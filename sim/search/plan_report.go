@@ -15,10 +15,9 @@ const PlanVersion = 1
 
 // These constants are the verdicts of a plan.
 const (
-	Found       = "found"
-	Infeasible  = "infeasible"
-	Undecided   = "undecided" // the longest runs leave open whether a policy meets the targets
-	Interrupted = "interrupted"
+	Found      = "found"
+	Infeasible = "infeasible"
+	Undecided  = "undecided" // the longest runs leave open whether a policy meets the targets
 )
 
 // Plan is the answer to a Question. The JSON keys of a Plan are part of the command's interface. Except for
@@ -28,7 +27,7 @@ type Plan struct {
 	Asked                     // seed of the search, and replications of the confirmation
 	ConfirmSeed   uint64      `json:"confirm_seed"` // seed of the confirmation, which the search does not use
 	Targets       []Threshold `json:"targets"`
-	Verdict       string      `json:"verdict"` // found, infeasible, undecided or interrupted
+	Verdict       string      `json:"verdict"` // found, infeasible or undecided
 	// Chosen is the chosen policy with its figures on the confirmation's seeds. Chosen and Given are nil
 	// unless the verdict is Found.
 	Chosen *Candidate `json:"chosen,omitempty"`
@@ -37,7 +36,7 @@ type Plan struct {
 	Stress []Stress   `json:"stress,omitempty"` // grades of Chosen under each stress
 	// TradeOffs has policies that no other policy beats in both calls and accuracy, including the chosen
 	// policy. The calls of two trade-offs differ by a tenth or more. The figures come from the confirmation's
-	// seeds, or after an interrupt from the search's seeds.
+	// seeds.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
 	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each request makes
 	// RequestsPerS calls per second.

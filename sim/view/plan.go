@@ -40,9 +40,7 @@ func Plan(p search.Plan, text, command string) Document {
 	}
 	if len(p.TradeOffs) > 1 || p.Chosen == nil && len(p.TradeOffs) > 0 {
 		d.tabulate("Trade-offs", v.tradeOffs(), "Policies that no other one beats in calls and in the targets' "+
-			"figures, at least a tenth apart. "+either(p.Verdict == search.Interrupted,
-			"They come from the search and are not confirmed. "+glossary(v.named()...),
-			"Each ran on the fresh seeds."))
+			"figures, at least a tenth apart. Each ran on the fresh seeds.")
 	}
 	if p.Code != "" {
 		d.Sections = append(d.Sections, Section{Title: "Go", Code: p.Code})
@@ -294,8 +292,6 @@ func (v planView) judge(d *Document) {
 			d.say(Neutral, "The trade-offs show what other targets can be met. A larger burst allows longer "+
 				"leases; so do --overcommit-max and, for a large fleet, a lower policy.calls_per_second.")
 		}
-	case search.Interrupted:
-		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs come from the search.")
 	}
 }
 

@@ -234,12 +234,10 @@ func TestTheTableOfFiguresExplainsItself(t *testing.T) {
 	}
 }
 
-// TestEveryReportBeginsWithASentenceAndFiveFigures, before any table or chart; a sweep, and a plan that was
-// interrupted, have no figures.
+// TestEveryReportBeginsWithASentenceAndFiveFigures, before any table or chart; a sweep has no figures.
 func TestEveryReportBeginsWithASentenceAndFiveFigures(t *testing.T) {
 	for name, d := range reports(t) {
-		none := name == "plan-interrupted" || strings.HasPrefix(name, "sweep")
-		testkit.Check(t, len(d.Verdicts) > 0 && len(d.Headline) == either(none, 0, 5),
+		testkit.Check(t, len(d.Verdicts) > 0 && len(d.Headline) == either(strings.HasPrefix(name, "sweep"), 0, 5),
 			"%s: %q", name, d.Headline)
 		first := slices.IndexFunc(d.Sections,
 			func(s Section) bool { return s.Table != nil && !s.OnPage })

@@ -157,8 +157,7 @@ func (f *shared) plan(o planFlags) error {
 	switch {
 	case err == nil:
 		missed = f.judge(sim.Report{Figures: plan.Chosen.Figures})
-	case !errors.Is(err, search.ErrInfeasible) && !errors.Is(err, search.ErrUndecided) &&
-		!(errors.Is(err, sim.ErrInterrupted) && len(plan.TradeOffs) > 0):
+	case !errors.Is(err, search.ErrInfeasible) && !errors.Is(err, search.ErrUndecided):
 		return err
 	}
 	d := view.Plan(plan, f.text, f.program.commandLine(plan.Seed))
