@@ -164,8 +164,5 @@ func FigureOf(report interface{ All() []sim.Named }, name string) sim.Figure {
 	return *all[slices.IndexFunc(all, func(named sim.Named) bool { return named.Name == name })].Figure
 }
 
-// BusyMost is the largest fraction of busy time that leaves a shard room for work besides lease calls.
-const BusyMost = 0.7
-
 // Saturated reports whether the busiest shard was saturated in any replication. cpu is the figure redis_cpu.
 func Saturated(cpu sim.Figure) bool { return cpu.Worst >= report.Saturated }

@@ -168,15 +168,6 @@ func About(key string) string { return about[key].text }
 // Value formats a value of the figure with that JSON key, with its unit.
 func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x, Low: x, High: x}) }
 
-// rough formats a value as Value does, with three decimals, or with more if two significant digits need more.
-func rough(key string, x float64) string {
-	x *= scaleOf(key)
-	if !finite(x) {
-		return Number(x) + about[key].unit
-	}
-	return decimal(x, 0, max(0, min(4-exponent(x), max(3, 1-exponent(x))))) + about[key].unit
-}
-
 // Figure formats the figure with that JSON key as its mean and the half width of its interval, with its unit.
 func Figure(key string, f sim.Figure) string {
 	return interval(f, scaleOf(key)) + about[key].unit

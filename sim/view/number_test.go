@@ -9,7 +9,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/report"
-	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 func TestNumbersAreWrittenForTheirReaders(t *testing.T) {
@@ -76,21 +75,6 @@ func TestAThingIsCounted(t *testing.T) {
 func TestPartsAreShownInPercentAsTheyAreAskedFor(t *testing.T) {
 	for key, f := range about {
 		testkit.Check(t, (f.unit == inPercent) == report.IsPart(key), "%s has the unit %q", key, f.unit)
-	}
-}
-
-func TestAPessimisticEndHasThreeDecimalsOrTwoDigits(t *testing.T) {
-	for x, want := range map[float64]string{
-		0: "0 %", 1: "100 %", 0.99942123: "99.942 %", 0.0035925: "0.359 %", 0.00012502: "0.013 %",
-		0.0000071689: "0.00072 %", nan: "– %",
-	} {
-		testkit.Check(t, rough("redis_cpu", x) == want, "%v is %q, want %q", x, rough("redis_cpu", x), want)
-	}
-	// A value that misses a target can be told from the target.
-	target := search.AtMost("redis_cpu", 0.005)
-	for x, want := range map[float64]string{0.0050001: "0.50001 %", 0.006: "0.6 %"} {
-		got := seen(search.Margin{Threshold: target, Value: x})
-		testkit.Check(t, got == want, "%v is %q, want %q", x, got, want)
 	}
 }
 

@@ -74,7 +74,7 @@ func TestAPageHasAllItsSections(t *testing.T) {
 		"one parameter":    "Over policy.target, All points",
 		"two parameters":   "All points",
 		"three parameters": "All points",
-		"plan":             "Targets, Figures, Under stress, Trade-offs, Go",
+		"plan":             "Targets, Over load, Under stress, Trade-offs, Go",
 		"miss":             "Closest miss, Trade-offs",
 	}
 	titles := regexp.MustCompile(`<(h[23])>(.*)</h[23]>`)

@@ -81,42 +81,26 @@ func (v planView) chosen(d *Document) {
 	if s := v.overLoad(); len(s.Table.Rows) > 1 {
 		d.Sections = append(d.Sections, s)
 	}
-	t := Table{Columns: []string{"figure", ">chosen", ">own policy", "what it is"}}
-	given := v.Given.Figures.All()
-	for i, f := range v.Chosen.Figures.All() {
-		if !f.IsZero() || !given[i].IsZero() || slices.Contains(deciding, f.Name) {
-			t.Add(f.Name, Figure(f.Name, *f.Figure), Figure(f.Name, *given[i].Figure), About(f.Name))
-		}
-	}
-	d.Sections = append(d.Sections, Section{Title: "Figures", OnPage: true, Table: &t,
-		Text: []string{"On the same seeds as the scenario's own policy. Figures of 0 are left out."}})
-
 	stress := Table{Columns: []string{"stress"}}
 	for _, x := range v.Targets {
 		stress.head(column(x.Figure))
 	}
 	stress.head(column("calls_per_s"))
 	stress.Columns = append(stress.Columns, "")
-	notes, added := []string{"The chosen policy on the same seeds, under stress."}, []string{}
 	for _, s := range v.Stress {
 		if s.Load > 0 {
 			continue
 		}
 		row := []string{s.Description}
 		for _, m := range s.Margins {
-			row = append(row, seen(m)+either(m.Meets, "", " !"))
+			row = append(row, Value(m.Figure, m.Value)+either(m.Meets, "", " !"))
 		}
 		stress.Add(append(row, Mean("calls_per_s", s.Figures.CallsPerS),
 			judged(s.Grade)+either(s.Must, " (must)", ""))...)
-		if s.Adds > 0 {
-			added = append(added, rough("false_reject_ratio", s.Adds)+" ("+s.Description+")")
-		}
-	}
-	if len(added) > 0 {
-		notes[0] += " Recurring faults add to false_reject_ratio: " + strings.Join(added, ", ") + "."
 	}
 	if len(stress.Rows) > 0 {
-		d.tabulate("Under stress", stress, notes...)
+		d.tabulate("Under stress", stress, "The chosen policy on the same seeds, under stress. Rejects by a recurring "+
+			"fault are spread over the time between two faults.")
 	}
 }
 
@@ -167,18 +151,9 @@ func targetTable(margins []search.Margin) Table {
 	for _, m := range margins {
 		margin := Percent(math.Round(m.Margin*100) / 100) // whole percent
 		margin = either(absolute(m), "", margin)
-		t.Add(goalText(m.Threshold), seen(m), margin, holds(m.Meets))
+		t.Add(goalText(m.Threshold), Value(m.Figure, m.Value), margin, holds(m.Meets))
 	}
 	return t
-}
-
-// seen formats a pessimistic end with two digits, because the third digit is not reliable, or with more
-// digits if the end would look equal to the target.
-func seen(m search.Margin) string {
-	if text := rough(m.Figure, m.Value); m.Meets || text != rough(m.Figure, m.Bound) {
-		return text
-	}
-	return Value(m.Figure, m.Value)
 }
 
 func holds(meets bool) string { return either(meets, "holds", "missed") }
@@ -242,21 +217,17 @@ func (v planView) judge(d *Document) {
 		d.say(Good, "Take %s: %s per second.", policyText(v.Chosen.Policy),
 			things(Figure("calls_per_s", v.Chosen.Figures.CallsPerS), "lease call"))
 		v.savings(d)
-		if v.Load > 0 && (v.Load < loadLow || v.Load > loadHigh) {
-			d.say(Bad, "The most popular key is asked for %.3g times its limit: is that the load to plan for?", v.Load)
-		}
 		if f := &v.Chosen.Figures; f.Offered.Mean > 0 && !limits(f) {
 			d.say(Neutral, "One central bucket denies nothing at this load, so these rejects say nothing about a "+
 				"higher one: see the figures over load.")
 		}
 		saturation(d, &v.Chosen.Figures)
-		v.needs(d)
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
 		} else {
-			d.say(Neutral, "The scenario's own policy (%s) %s.", policyText(v.Given.Policy),
-				either(v.Given.Undecided, "is undecided", either(v.Given.Meets, "meets the targets too",
-					"does not meet the targets")))
+			d.say(Neutral, "The scenario's own policy (%s) makes %s per second and %s.", policyText(v.Given.Policy),
+				things(Figure("calls_per_s", v.Given.Figures.CallsPerS), "lease call"), either(v.Given.Undecided,
+					"is undecided", either(v.Given.Meets, "meets the targets too", "does not meet the targets")))
 		}
 		for _, s := range v.Stress {
 			if s.Undecided {
@@ -311,32 +282,21 @@ func (v planView) savings(d *Document) {
 	}
 }
 
-// A load below loadLow never reaches a limit, and a load above loadHigh is an attack or a mistake.
-const loadLow, loadHigh = 0.05, 20
-
 // absolute reports whether the target tolerates nothing, so that a margin is no fraction of the tolerance.
 func absolute(m search.Margin) bool { return m.Bound == 0 || m.Op == ">=" && m.Bound == 1 }
 
-// excess adds the excess above the bound, of the scenario and of the worst stress, if the bound is no target.
+// excess adds the worst excess above the bound, with and without stress, if the bound is no target.
 func (v planView) excess(d *Document) {
-	over := func(f *sim.Figures) float64 { return f.BoundExceededBy.Worst }
-	var by []string
-	if x := over(&v.Chosen.Figures); x > 0 {
-		by = append(by, Number(x))
-	}
-	var worst search.Stress
+	worst := search.Stress{Description: "none", Grade: v.Chosen.Grade}
 	for _, s := range v.Stress {
-		if over(&s.Figures) > over(&worst.Figures) {
+		if s.Figures.BoundExceededBy.Worst > worst.Figures.BoundExceededBy.Worst {
 			worst = s
 		}
 	}
-	if x := over(&worst.Figures); x > 0 {
-		by = append(by, fmt.Sprintf("%s under stress (%s)", Number(x), worst.Description))
-	}
 	target := slices.ContainsFunc(v.Targets, func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
-	if len(by) > 0 && !target {
+	if x := worst.Figures.BoundExceededBy.Worst; x > 0 && !target {
 		d.say(Bad, "It may exceed the bound, which is not a target here because policy.fallback is not "+
-			"deny: in the worst window by %s.", strings.Join(by, ", and by "))
+			"deny: in the worst window by %s (stress: %s).", Number(x), worst.Description)
 	}
 }
 
@@ -349,12 +309,3 @@ func (v planView) meansMeet(c *search.Candidate) bool {
 }
 
 func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
-
-// needs warns if lease calls keep a shard of Redis too busy.
-func (v planView) needs(d *Document) {
-	if cpu, most := v.Chosen.Figures.RedisCPU.High, Percent(search.BusyMost); cpu > search.BusyMost {
-		d.say(Bad, "The busiest shard of Redis spends up to %.2g cores on them. That is too much (above %s): try more "+
-			"shards (leasesim sweep --vary redis.shards=1,2,4,8), or plan with --redis-cpu %s.", cpu, most,
-			strings.ReplaceAll(most, " ", ""))
-	}
-}
