@@ -134,7 +134,7 @@ var arrows = map[string][]string{
 	"sim/engine": {"clock", "lease", "internal/node", "internal/pool", "internal/protocol", "sim/scenario",
 		"sim/arrival", "sim/audit", "sim/report", "sim/rival", "sim/random"},
 	"sim/search": {"lease", "sim", "sim/random", "sim/report", "sim/scenario/file", "internal/violation"},
-	"sim/view":   {"lease", "sim", "sim/search"},
+	"sim/view":   {"lease", "sim", "sim/rival", "sim/search"},
 
 	"sim/cmd/leasesim": {
 		"lease", "redisbucket", "sim", "sim/rival", "sim/scenario/file", "sim/scenario/trace", "sim/search",

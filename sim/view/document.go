@@ -70,7 +70,6 @@ type Section struct {
 	Charts []Chart
 	Table  *Table
 	Code   string
-	OnPage bool // the text format omits the section
 }
 
 // answer returns a Document with the content that a sweep and a plan share.
@@ -120,15 +119,9 @@ func (d Document) Write(w io.Writer, format string) error {
 		Script                    html.JS
 		Policy                    string
 		Took, Requests, PerSecond string
-		Shown                     []Section
 	}{
 		d, pageStyle, pageScript, pagePolicy, m.Elapsed.Round(time.Millisecond).String(), Number(m.Requests),
-		Number(math.Round(m.RequestsPerS)), nil,
-	}
-	for _, s := range d.Sections {
-		if !s.OnPage || format == FormatHTML {
-			shown.Shown = append(shown.Shown, s)
-		}
+		Number(math.Round(m.RequestsPerS)),
 	}
 	switch format {
 	case FormatTable:

@@ -104,7 +104,6 @@ func madeUp() Result {
 		Text:       "name: made-up\nlimits: [1000/s burst 2000]\n",
 		Command:    "leasesim run -f made-up.yaml --set 'policy.fallback=deny' --seed 7",
 		Thresholds: thresholds("bound_exceeded_by.worst == 0", "false_reject_ratio < 0.1%"),
-		Describe:   func(name string) string { return "what " + name + " does" },
 	}
 }
 

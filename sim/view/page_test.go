@@ -32,7 +32,6 @@ func pages(t *testing.T) map[string]string {
 	bad.Scenario.Workload.File, bad.Scenario.Groups[0].Name = hostile, hostile
 	bad.Scenario.Workload.Kind = "replay"
 	bad.Report.Members[0].Group, bad.Report.Rivals[0].Name = hostile, hostile
-	bad.Describe = func(string) string { return hostile }
 	bad.Report.Machine.GoVersion = hostile
 	const text, line = "name: made-up\n", "leasesim --seed 7"
 	all := map[string]Document{
@@ -93,7 +92,7 @@ func TestAPageHasAllItsSections(t *testing.T) {
 		"The bound holds: in no window of 10 replications", "Does not hold: false_reject_ratio &lt; 0.1%",
 		"leasesim run -f made-up.yaml", "limits: [1000/s burst 2000]", "222.222ms", "888.888ms",
 		"one central bucket",
-		"what fixed_window does")
+		"a counter per window of")
 	says(t, all["one parameter"], ">policy.target<", "Bands are their 95 % intervals, or the ranges of "+
 		"the replications.", "&#34;low&#34;:", "name: made-up", "leasesim --seed 7")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
@@ -19,8 +20,6 @@ type Result struct {
 	Report     sim.Report
 	Command    string // the command line that repeats the run
 	Thresholds []search.Threshold
-	// Describe returns a line about a rival algorithm. Describe may be nil.
-	Describe func(algorithm string) string
 }
 
 // bound describes the bound that the audit checked.
@@ -283,14 +282,11 @@ func (r Result) rivals(d *Document) {
 	}
 	d.tabulate("Side by side", t, "Every algorithm saw the same requests. "+strings.TrimSpace(r.subject()),
 		r.kinds(glossary(keys...)+" "+Bases))
-	if r.Describe == nil {
-		return
-	}
 	about := Table{Columns: []string{"algorithm", "what it does"}}
 	for _, a := range r.Report.Rivals {
-		about.Add(a.Name, r.Describe(a.Name))
+		about.Add(a.Name, rival.Describe(a.Name))
 	}
-	d.Sections = append(d.Sections, Section{Title: "The algorithms", OnPage: true, Table: &about})
+	d.tabulate("The algorithms", about)
 }
 
 // subject returns a sentence about the rivals that call Redis over the network for each request.

@@ -239,8 +239,7 @@ func TestEveryReportBeginsWithASentenceAndFiveFigures(t *testing.T) {
 	for name, d := range reports(t) {
 		testkit.Check(t, len(d.Verdicts) > 0 && len(d.Headline) == either(strings.HasPrefix(name, "sweep"), 0, 5),
 			"%s: %q", name, d.Headline)
-		first := slices.IndexFunc(d.Sections,
-			func(s Section) bool { return s.Table != nil && !s.OnPage })
+		first := slices.IndexFunc(d.Sections, func(s Section) bool { return s.Table != nil })
 		for format, section := range map[string]string{FormatTable: strings.ToUpper(d.Sections[first].Title),
 			FormatHTML: "<h2>"} {
 			text := html.UnescapeString(strings.ReplaceAll(written(t, d, format), noBreak, " "))

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/rival"
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
@@ -203,7 +203,7 @@ func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*si
 	}
 	result := view.Result{
 		Scenario: s, Text: f.text, Report: r, Command: f.program.commandLine(r.Seed),
-		Thresholds: f.rules, Describe: rival.Describe,
+		Thresholds: f.rules,
 	}
 	return f.finish(show(result), err, f.judge(r))
 }

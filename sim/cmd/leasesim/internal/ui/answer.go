@@ -282,7 +282,7 @@ func (a *answer) rivals(ctx context.Context, s sim.Scenario) error {
 	if err != nil {
 		return err
 	}
-	d := view.Comparison(view.Result{Scenario: s, Report: r, Describe: rival.Describe})
+	d := view.Comparison(view.Result{Scenario: s, Report: r})
 	a.tell(event{Kind: "rivals", Tables: tables(d)})
 	return nil
 }
