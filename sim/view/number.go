@@ -142,7 +142,7 @@ var about = map[string]struct{ unit, column, text string }{
 	"denied_wait_ms_p99":  {inMillis, "", "from request to denial, 99 % of the denied requests"},
 }
 
-const ofCentral = ", as a share of the admissions of " + centralText
+const ofCentral = ", as a share of the admissions of one central bucket"
 
 // column returns the name of a figure in the head of a table.
 func column(key string) string { return cmp.Or(about[key].column, key) }
@@ -196,10 +196,9 @@ func either[T any](is bool, yes, no T) T {
 }
 
 const (
-	boundText   = "burst + overcommit + rate × window"
-	windowText  = "the tokens of a sliding window or a period + overcommit"
-	centralText = "one central bucket"
-	unnamed     = "unnamed scenario"
+	boundText  = "burst + overcommit + rate × window"
+	windowText = "the tokens of a sliding window or a period + overcommit"
+	unnamed    = "unnamed scenario"
 )
 
 // Own is the name of the leases in comparisons with rivals.

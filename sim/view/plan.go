@@ -30,11 +30,11 @@ func Plan(p search.Plan, text, command string) Document {
 	v := planView{&p}
 	v.judge(&d)
 	if p.Chosen != nil {
-		d.Headline = headline(centralText, p.RequestsPerS, &p.Chosen.Figures)
+		d.Headline = headline(p.RequestsPerS, &p.Chosen.Figures)
 		v.chosen(&d)
 	}
 	if p.Miss != nil {
-		d.Headline = headline(centralText, 0, &p.Miss.Closest.Figures)
+		d.Headline = headline(0, &p.Miss.Closest.Figures)
 		d.tabulate(either(p.Verdict == search.Undecided, "So far", "Closest miss"),
 			targetTable(p.Miss.Closest.Margins), glossary(v.named()...))
 	}

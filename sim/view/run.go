@@ -34,14 +34,6 @@ func (r Result) bound() string {
 	return "a bucket's " + boundText + ", or " + windowText
 }
 
-// kinds replaces "bucket" by "limiter" in text if a limit is not a bucket.
-func (r Result) kinds(text string) string {
-	if !slices.ContainsFunc(r.Scenario.Limits, lease.Limit.Windowed) {
-		return text
-	}
-	return strings.ReplaceAll(text, centralText, "one central limiter")
-}
-
 // Run shows the report of a run. The document's JSON is the report.
 func Run(r Result) Document {
 	d := r.document()
@@ -76,21 +68,21 @@ func (r Result) document() Document {
 	r.judge(&d, s)
 	if rep.Reps > 0 {
 		perSecond := float64(rep.Machine.Requests) / (float64(rep.Reps) * rep.DurationS)
-		d.Headline = headline(r.kinds(centralText), perSecond, &rep.Figures)
+		d.Headline = headline(perSecond, &rep.Figures)
 	}
 	return d
 }
 
 // headline returns the five figures that most readers read first: use of the limit, wrong rejects, excess
 // above the bound, calls to Redis, and load of Redis. requests is per second, or 0 if unknown.
-func headline(central string, requests float64, f *sim.Figures) []Fact {
+func headline(requests float64, f *sim.Figures) []Fact {
 	each := ""
 	if calls := f.CallsPerS.Mean; requests > 0 && calls > 0 {
 		each = fmt.Sprintf(", one for %.3g requests", requests/calls)
 	}
 	mean := func(key string) string { return Mean(key, search.FigureOf(f, key)) }
 	return []Fact{
-		{"admitted, of " + central, mean("admitted_vs_central")},
+		{"admitted, of one central bucket", mean("admitted_vs_central")},
 		{"rejected wrongly", mean("false_reject_ratio")},
 		{"tokens above the bound", Number(f.BoundExceededBy.Worst)},
 		{"lease calls per second", mean("calls_per_s") + each},
@@ -162,19 +154,12 @@ func (r Result) figures(d *Document) {
 	for _, f := range r.Report.Figures.All() {
 		if name := f.Name; slices.Contains(deciding, name) || !f.IsZero() {
 			all.Add(name, Figure(name, *f.Figure), Value(name, f.Worst), fmt.Sprint(f.WorstSeed),
-				r.kinds(About(name)))
+				About(name))
 		}
 	}
-	d.tabulate("Figures", all, all.ranges()+r.kinds(Bases)+" Figures of 0 are left out. The HTML page has "+
-		"the worst value of each; its seed and --reps 1 reproduce it.")
-}
-
-// ranges returns an explanation of the ranges in a table's second column, or "" for a table without ranges.
-func (t *Table) ranges() string {
-	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return strings.Contains(row[1], "..") }) {
-		return ""
-	}
-	return "In parentheses: the range of the replications where an interval would promise too much. "
+	d.tabulate("Figures", all, Bases+" Figures of 0 are left out. In parentheses: the range of the replications "+
+		"where an interval would promise too much. The HTML page has the worst value of each; its seed and "+
+		"--reps 1 reproduce it.")
 }
 
 // classes adds the table of the groups by headroom, if their headrooms differ.
@@ -215,7 +200,7 @@ func (r Result) overTime() Section {
 		all.Charts = append(all.Charts, Chart{Title: title, Note: note, X: Axis{Label: "seconds"},
 			Y: Axis{Unit: unit}, Lines: lines})
 	}
-	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1),
+	tokens := []Line{line("offered", s.Offered, Grey), line("one central bucket", s.Central, 1),
 		line("admitted", s.Admitted, 0)}
 	bucket := []Line{line("level", s.Level, 0), line("ledger", s.Ledger, 1)}
 	if limits := r.Scenario.Limits; len(limits) > 0 {
@@ -224,8 +209,8 @@ func (r Result) overTime() Section {
 			float64(limits[0].Capacity())))
 	}
 	draw("How many tokens are admitted each second?", "tokens/s",
-		"The limit is what buckets refill; a full bucket lets more through for a while, here as in "+
-			r.kinds(centralText)+".", tokens...)
+		"The limit is what buckets refill; a full bucket lets more through for a while, here as in one "+
+			"central bucket.", tokens...)
 	draw("How many tokens are in the bucket, and how many are leased from it?", "tokens",
 		"Level: tokens in the bucket of the most popular key. Ledger: tokens that Redis counts as leased "+
 			"from it.",
@@ -280,37 +265,14 @@ func (r Result) rivals(d *Document) {
 		}
 		t.Add(cells...)
 	}
-	d.tabulate("Side by side", t, "Every algorithm saw the same requests. "+strings.TrimSpace(r.subject()),
-		r.kinds(glossary(keys...)+" "+Bases))
+	d.tabulate("Side by side", t, "Every algorithm saw the same requests. Rivals decide them at once, for the "+
+		"reserved cost. Rivals with a wait ask Redis for each request, over the same links and with the same shards "+
+		"and faults as the leases. Each has a Redis of its own, where a call takes a third of a lease call's time. "+
+		"A request without an answer in time is denied. Rivals without a wait (-) have no network and no faults: "+
+		"their figures are the best case.", glossary(keys...)+" "+Bases)
 	about := Table{Columns: []string{"algorithm", "what it does"}}
 	for _, a := range r.Report.Rivals {
 		about.Add(a.Name, rival.Describe(a.Name))
 	}
 	d.tabulate("The algorithms", about)
-}
-
-// subject returns a sentence about the rivals that call Redis over the network for each request.
-func (r Result) subject() (text string) {
-	some := func(holds func(sim.RivalReport) bool) bool { return slices.ContainsFunc(r.Report.Rivals, holds) }
-	if some(func(a sim.RivalReport) bool { return a.Remote }) {
-		text = "The rivals with a wait ask Redis for each request, over the same links and with the same shards " +
-			"and faults as the leases. Each has a Redis of its own, where a call takes a third of a " +
-			"lease call's time. A request without an answer in time is denied. "
-	}
-	if some(func(a sim.RivalReport) bool { return search.Saturated(a.RedisCPU) }) {
-		text += "If Redis is busy all the time, requests wait in line for longer than their timeout. A small pool " +
-			"of connections would turn them away earlier, and Redis would answer as many as it can. "
-	}
-	loads := r.Scenario.Workloads()
-	if slices.ContainsFunc(loads, func(w *sim.Workload) bool { return w.Verb == sim.VerbWait }) {
-		text += "Requests wait only for tokens of leases: the rivals answer at once. "
-	}
-	if slices.ContainsFunc(loads, (*sim.Workload).Reserves) {
-		text += "The rivals decide by the reserved tokens and never learn the cost: their figures leave " +
-			"out tokens that are used beyond the reservation or given back. "
-	}
-	if some(func(a sim.RivalReport) bool { return !a.Remote }) {
-		text += "Those without a wait (-) are spared network and faults: their figures are the best case. "
-	}
-	return text
 }

@@ -44,8 +44,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 			"start, count as permanent. Use --duration %v.", Number(rep.DurationS), windows(&s), enough)
 	}
 	if rep.Offered.Mean > 0 && !limits(&rep.Figures) {
-		d.say(Neutral, "%s denies nothing in this run, so its rejects say nothing about a higher load.",
-			strings.ToUpper(r.kinds(centralText)[:1])+r.kinds(centralText)[1:])
+		d.say(Neutral, "One central bucket denies nothing in this run, so its rejects say nothing about a higher load.")
 	}
 	if rep.Offered.Mean == 0 {
 		d.say(Bad, "No request counts in this run: the load is too low, or the counted time too short.")
