@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -121,18 +120,9 @@ func meanOf(xs []float64, confidence float64) Difference {
 // to 1). freedom is the number of degrees of freedom, 1 or more. The result is rounded to a millionth,
 // because gonum uses math.Log, whose last bit differs between machines.
 func studentsT(confidence float64, freedom int) float64 {
-	of := [2]float64{confidence, float64(freedom)}
-	if t, ok := quantiles.Load(of); ok {
-		return t.(float64)
-	}
 	t := distuv.StudentsT{Sigma: 1, Nu: float64(freedom)}.Quantile((1 + confidence) / 2)
-	t = math.Round(t*1e6) / 1e6
-	quantiles.Store(of, t)
-	return t
+	return math.Round(t*1e6) / 1e6
 }
-
-// quantiles caches results of studentsT: all pairs of a large sweep need the same result.
-var quantiles sync.Map
 
 // Outcome holds the results of one replication.
 type Outcome struct {
