@@ -115,13 +115,12 @@ func (d Document) Write(w io.Writer, format string) error {
 	m := d.Machine
 	shown := struct {
 		Document
-		Style                     html.CSS
-		Script                    html.JS
-		Policy                    string
-		Took, Requests, PerSecond string
+		Style         html.CSS
+		Script        html.JS
+		Policy, Speed string
 	}{
-		d, pageStyle, pageScript, pagePolicy, m.Elapsed.Round(time.Millisecond).String(), Number(m.Requests),
-		Number(math.Round(m.RequestsPerS)),
+		d, pageStyle, pageScript, pagePolicy, fmt.Sprintf("Simulated %s requests in %v, %s per second on this machine.",
+			Number(m.Requests), m.Elapsed.Round(time.Millisecond), Number(math.Round(m.RequestsPerS))),
 	}
 	switch format {
 	case FormatTable:

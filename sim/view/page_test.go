@@ -32,7 +32,6 @@ func pages(t *testing.T) map[string]string {
 	bad.Scenario.Workload.File, bad.Scenario.Groups[0].Name = hostile, hostile
 	bad.Scenario.Workload.Kind = "replay"
 	bad.Report.Members[0].Group, bad.Report.Rivals[0].Name = hostile, hostile
-	bad.Report.Machine.GoVersion = hostile
 	const text, line = "name: made-up\n", "leasesim --seed 7"
 	all := map[string]Document{
 		"run": Run(madeUp()), "compare": Comparison(madeUp()), "wide compare": Comparison(ranged()),
