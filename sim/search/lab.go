@@ -55,7 +55,6 @@ type trial struct {
 	name     string // name of the trial in errors
 	scenario sim.Scenario
 	report   *sim.Report // nil until the trial has run
-	values   []string    // in a sweep: the value for each axis
 
 	// The following fields belong to a plan:
 	changes   int // 0 for the scenario's own policy, 1 for another policy

@@ -14,11 +14,12 @@ package search
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
@@ -26,6 +27,41 @@ import (
 // SweepVersion is the version of a SweepReport's JSON, and rises when a key changes its meaning or is
 // removed.
 const SweepVersion = 1
+
+// ErrAxis is wrapped by every error about an axis's text or values.
+var ErrAxis = errors.New("search: invalid axis")
+
+// Axis is one parameter that varies: the path of its field, as in --set, and its values as texts.
+type Axis struct {
+	Path   string   `json:"path"`
+	Values []string `json:"values"`
+}
+
+var parentheses = regexp.MustCompile(`\([^()]*\)`)
+
+// ParseAxis parses "path=value,value,...". Each value is a text that the field accepts. Commas inside
+// parentheses belong to a value ("normal(0s,10ms)").
+func ParseAxis(text string) (Axis, error) {
+	wrong := wrongText(ErrAxis, text)
+	path, list, ok := strings.Cut(text, "=")
+	if !ok || path == "" || strings.TrimSpace(path) != path {
+		return Axis{}, wrong("must be PATH=VALUES, as in policy.target=10ms,50ms,1s")
+	}
+	a := Axis{Path: path}
+	const inner = "\x00" // stands for a comma inside parentheses
+	list = parentheses.ReplaceAllStringFunc(list, func(s string) string { return strings.ReplaceAll(s, ",", inner) })
+	for value := range strings.SplitSeq(list, ",") {
+		value = strings.ReplaceAll(strings.TrimSpace(value), inner, ",")
+		if value == "" {
+			return Axis{}, wrong("a value is missing")
+		}
+		if slices.Contains(a.Values, value) {
+			return Axis{}, wrong("%s occurs twice", value)
+		}
+		a.Values = append(a.Values, value)
+	}
+	return a, nil
+}
 
 // SweepReport is the answer of a sweep. The JSON keys of a SweepReport are part of the command's interface.
 // Except for Machine, the same scenario, axes and seed give the same SweepReport on every machine.
@@ -35,10 +71,8 @@ type SweepReport struct {
 	Axes []Axis `json:"axes"`
 	// Points has every combination of values. The first axis varies slowest. Differences compare each point
 	// with the first point, the base.
-	Points []Point `json:"points"`
-	// Finished counts points with figures, and Invalid points that cannot run. Other points were interrupted.
-	Finished int         `json:"finished"`
-	Invalid  int         `json:"invalid"`
+	Points   []Point     `json:"points"`
+	Finished int         `json:"finished"` // number of points with figures; other points were interrupted
 	Machine  sim.Machine `json:"machine"`
 }
 
@@ -47,10 +81,8 @@ type Point struct {
 	Values       []string `json:"values"` // values in the order of the axes
 	ScenarioHash string   `json:"scenario_hash"`
 	// TargetInForce is the length of leases: the limits or the budget of calls may change policy.target.
-	TargetInForce string `json:"target_in_force,omitempty"`
-	// Invalid is the reason why the scenario cannot run with these values.
-	Invalid string       `json:"invalid,omitempty"`
-	Figures *sim.Figures `json:"figures,omitempty"` // nil if the point did not run
+	TargetInForce string       `json:"target_in_force"`
+	Figures       *sim.Figures `json:"figures,omitempty"` // nil if the point did not run
 	// Saturated marks a point at which Redis was overloaded, whose figures show little about the policy.
 	Saturated bool `json:"saturated,omitempty"`
 	// Differences has the differences from the base by the figure's JSON key. Differences is nil if this
@@ -59,36 +91,28 @@ type Point struct {
 }
 
 // Label names a point by its values, as in "policy.target=10ms clock.offset=0".
-func (r *SweepReport) Label(p *Point) string {
-	parts := make([]string, len(p.Values))
+func (r *SweepReport) Label(p *Point) string { return strings.Join(r.assignments(p), " ") }
+
+func (r *SweepReport) assignments(p *Point) []string {
+	all := make([]string, len(p.Values))
 	for k, v := range p.Values {
-		parts[k] = r.Axes[k].Path + "=" + v
+		all[k] = r.Axes[k].Path + "=" + v
 	}
-	return strings.Join(parts, " ")
+	return all
 }
 
-// Sweep runs s with every combination of the axes' values. Before any run, Sweep returns an error for a value
-// that a field does not accept. When ctx ends, the report has the finished
-// points, and the error wraps sim.ErrInterrupted.
+// Sweep runs s with every combination of the axes' values. Before any run, Sweep returns an error for a
+// combination that makes no valid scenario. When ctx ends, the report has the finished points, and the error
+// wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
-	trials, err := grid(s, axes)
+	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes}
+	trials, err := r.grid(s)
 	if err != nil {
 		return SweepReport{}, err
 	}
-	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes}
-	var valid []*trial
-	for _, t := range trials {
-		p := Point{Values: t.values, ScenarioHash: t.scenario.Hash(), Invalid: violation.Line(t.scenario.Validate())}
-		if t.name = r.Label(&p); p.Invalid == "" {
-			p.TargetInForce = t.scenario.Defaults().TargetInForce().String()
-			valid = append(valid, t)
-		}
-		r.Points = append(r.Points, p)
-	}
 	w := l.begin()
-	finished, err := w.simulate(ctx, "sweep", valid)
-	r.Finished, r.Invalid = len(finished), len(trials)-len(valid)
-	r.Confidence, r.Machine = w.confidence, w.machine
+	finished, err := w.simulate(ctx, "sweep", trials)
+	r.Finished, r.Confidence, r.Machine = len(finished), w.confidence, w.machine
 	for i, t := range trials {
 		if t.report != nil {
 			r.Points[i].Figures = &t.report.Figures
@@ -97,6 +121,38 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 	}
 	r.compare()
 	return r, err
+}
+
+// grid adds a point for every combination of the axes' values, and returns the points' trials.
+func (r *SweepReport) grid(s sim.Scenario) (trials []*trial, err error) {
+	if len(r.Axes) == 0 {
+		return nil, fmt.Errorf("%w: no --vary is given", ErrAxis)
+	}
+	size := 1
+	for i, a := range r.Axes {
+		if slices.ContainsFunc(r.Axes[:i], func(other Axis) bool { return other.Path == a.Path }) {
+			return nil, fmt.Errorf("%w: %s varies twice", ErrAxis, a.Path)
+		}
+		size *= len(a.Values)
+	}
+	for i := range size {
+		p, t, rest := Point{Values: make([]string, len(r.Axes))}, &trial{scenario: s}, i
+		for k, a := range slices.Backward(r.Axes) {
+			p.Values[k] = a.Values[rest%len(a.Values)]
+			rest /= len(a.Values)
+		}
+		t.name = r.Label(&p)
+		err := scenfile.Set(&t.scenario, r.assignments(&p)...)
+		if err == nil {
+			err = t.scenario.Validate()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w %s: %w", ErrAxis, t.name, err)
+		}
+		p.ScenarioHash, p.TargetInForce = t.scenario.Hash(), t.scenario.Defaults().TargetInForce().String()
+		r.Points, trials = append(r.Points, p), append(trials, t)
+	}
+	return trials, nil
 }
 
 // compare computes the differences from the base.
@@ -113,33 +169,4 @@ func (r *SweepReport) compare() {
 			p.Differences[named.Name] = named.Over(*of[k].Figure, r.Confidence)
 		}
 	}
-}
-
-// grid returns s with every combination of the axes' values.
-func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
-	if len(axes) == 0 {
-		return nil, fmt.Errorf("%w: no --vary is given", ErrAxis)
-	}
-	size := 1
-	for i, a := range axes {
-		if slices.ContainsFunc(axes[:i], func(other Axis) bool { return other.Path == a.Path }) {
-			return nil, fmt.Errorf("%w: %s varies twice", ErrAxis, a.Path)
-		}
-		size *= len(a.Values)
-	}
-	points := make([]*trial, size)
-	for i := range points {
-		p, assignments := &trial{scenario: s, values: make([]string, len(axes))}, make([]string, len(axes))
-		rest := i
-		for k, a := range slices.Backward(axes) {
-			p.values[k] = a.Values[rest%len(a.Values)]
-			assignments[k] = a.Path + "=" + p.values[k]
-			rest /= len(a.Values)
-		}
-		if err := scenfile.Set(&p.scenario, assignments...); err != nil {
-			return nil, fmt.Errorf("%w %s: %w", ErrAxis, strings.Join(assignments, " "), err)
-		}
-		points[i] = p
-	}
-	return points, nil
 }

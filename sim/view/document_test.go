@@ -39,7 +39,7 @@ func says(t *testing.T, text string, wants ...string) {
 func reports(t *testing.T) map[string]Document {
 	interrupted := madeUp()
 	interrupted.Report.Reps = 3
-	sweep := func() search.SweepReport { return swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=100ms") }
+	sweep := func() search.SweepReport { return swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=200ms") }
 	half := sweep()
 	half.Points[0].Figures, half.Points[1].Figures.BoundExceededBy.Worst, half.Finished = nil, 3, 1
 	all := map[string]Document{

@@ -41,7 +41,7 @@ func pages(t *testing.T) map[string]string {
 		"long values":    Sweep(swept(t, wide), text, line),
 		"two parameters": Sweep(swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2,3"), text, line),
 		"three parameters": Sweep(
-			swept(t, "policy.target=10ms,80ms", "policy.ttl=100ms", "groups.web.count=1,2"), text, line),
+			swept(t, "policy.target=10ms,80ms", "policy.ttl=200ms", "groups.web.count=1,2"), text, line),
 		"plan": Plan(planned(t), text, line), "miss": Plan(missed(t), text, line),
 	}
 	pages := map[string]string{}

@@ -29,9 +29,9 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	if len(varied) == 1 && r.Finished > 1 {
 		d.Sections = append(d.Sections, v.charts(varied[0]))
 	}
-	d.tabulate("All points", v.table(), append([]string{glossary(sweepFigures...) + " Target in force: the length of " +
+	d.tabulate("All points", v.table(), glossary(sweepFigures...)+" Target in force: the length of "+
 		"leases, which the burst may shorten and the budget of calls (policy.calls_per_second) lengthen.",
-		v.delta()}, v.whyInvalid()...)...)
+		v.delta())
 	return d
 }
 
@@ -54,16 +54,6 @@ type sweepView struct{ *search.SweepReport }
 // sweepFigures lists the table's figures: the two that leases trade against each other, and the use of the limit.
 var sweepFigures = []string{"false_reject_ratio", "calls_per_s", "admitted_vs_central"}
 
-// whyInvalid returns, for each point that cannot run, the reason.
-func (v sweepView) whyInvalid() (notes []string) {
-	for i := range v.Points {
-		if p := &v.Points[i]; p.Invalid != "" {
-			notes = append(notes, v.Label(p)+": "+p.Invalid)
-		}
-	}
-	return notes
-}
-
 func (v sweepView) table() Table {
 	t := Table{Columns: []string{""}, Brief: true}
 	for _, a := range v.Axes {
@@ -76,7 +66,7 @@ func (v sweepView) table() Table {
 		p := &v.Points[i]
 		mark := either(p.Saturated, "!", "") + either(i == 0, " base", "")
 		row := append(append([]string{strings.TrimSpace(mark)}, p.Values...), p.TargetInForce)
-		bound := either(p.Invalid != "", "invalid", "did not run")
+		bound := "did not run"
 		if p.Figures != nil {
 			for _, name := range sweepFigures {
 				row = append(row, Figure(name, search.FigureOf(p.Figures, name)))
@@ -116,12 +106,8 @@ func (v sweepView) judge(d *Document) {
 	} else if v.Finished > 0 {
 		d.say(Good, "The bound holds at every point that ran.")
 	}
-	if left := len(v.Points) - v.Finished - v.Invalid; left > 0 {
+	if left := len(v.Points) - v.Finished; left > 0 {
 		d.say(Neutral, "Interrupted: %d of %s did not run.", left, Count(len(v.Points), "point"))
-	}
-	if v.Invalid > 0 {
-		d.say(Neutral, "%d of %s cannot run; the reasons are below the table.", v.Invalid,
-			Count(len(v.Points), "point"))
 	}
 	if slices.ContainsFunc(v.Points, func(p search.Point) bool { return p.Saturated }) {
 		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard is always busy, and calls wait.")

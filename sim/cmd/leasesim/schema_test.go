@@ -48,7 +48,7 @@ func TestEveryCommandsOutputConformsToTheSchema(t *testing.T) {
 		"run":          "run -f " + fleet,
 		"compare":      "compare -f example:priorities --duration 1s --set warmup=0s --reps 2",
 		"replay":       "replay -f " + fleet + " --trace " + fileOf(t, "time_s\n0\n0.1\n"),
-		"sweep":        "sweep -f " + fleet + " --vary policy.target=20ms,50ms --vary policy.ttl=200ms,30ms",
+		"sweep":        "sweep -f " + fleet + " --vary policy.target=20ms,50ms --vary policy.ttl=200ms,300ms",
 		"plan":         "plan -f " + fleet + " --false-rejects 50% --duration 300ms",
 		"live":         "live --duration 300ms --set 'limits=[1000/s burst 100]'",
 		"compare-live": "compare --live --duration 500ms",

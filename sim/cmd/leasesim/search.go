@@ -52,10 +52,6 @@ func (f *shared) sweep(vary []string) error {
 		return err
 	}
 	var errs []error
-	if r.Invalid == len(r.Points) {
-		errs = append(errs, fmt.Errorf("%w: no point is a valid scenario; %s: %s",
-			errUsage, r.Label(&r.Points[0]), r.Points[0].Invalid))
-	}
 	for i := range r.Points {
 		if point := &r.Points[i]; point.Figures != nil {
 			if err := f.judge(sim.Report{Figures: *point.Figures}); err != nil {
