@@ -82,9 +82,9 @@ func (l Lab) begin() *work {
 	return &work{Lab: l, known: map[string]*sim.Report{}, began: time.Now()}
 }
 
-// simulate runs the trials that have not run before, in order, and returns all trials with a report. When ctx
-// ends, simulate starts no further run, and the error wraps sim.ErrInterrupted. Errors name the failed trial.
-func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (finished []*trial, err error) {
+// simulate sets the reports of the trials. A scenario that has run before keeps its report. When ctx ends,
+// simulate starts no further run, and the error wraps sim.ErrInterrupted. Errors name the failed trial.
+func (w *work) simulate(ctx context.Context, phase string, trials []*trial) error {
 	key := func(t *trial) string { return fmt.Sprint(t.scenario.Hash(), " ", t.scenario.Seed) }
 	var fresh []*trial
 	for _, t := range trials {
@@ -117,16 +117,13 @@ func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (fin
 			return nil
 		})
 	}
-	err = group.Wait()
+	err := group.Wait()
 	w.machine.Finish(time.Since(w.began), w.Parallel)
 	for _, t := range trials {
-		if t.report = w.known[key(t)]; t.report != nil {
-			finished = append(finished, t)
-		}
+		t.report = w.known[key(t)]
 	}
 	if errors.Is(err, sim.ErrInterrupted) {
-		err = fmt.Errorf("search: %w: %d of %d simulations are finished, in phase %q",
-			sim.ErrInterrupted, len(finished), len(trials), phase)
+		err = fmt.Errorf("search: %w in phase %q", sim.ErrInterrupted, phase)
 	}
-	return finished, err
+	return err
 }

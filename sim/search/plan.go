@@ -121,12 +121,15 @@ func (p *planning) screenShorter(ctx context.Context) error {
 }
 
 func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy) error {
-	trials, err := p.simulate(ctx, r.name, p.trials(r, p.q.Scenario.Seed, 1, policies))
+	trials := p.trials(r, p.q.Scenario.Seed, 1, policies)
+	if err := p.simulate(ctx, r.name, trials); err != nil {
+		return err
+	}
 	again := policiesOf(trials)
 	p.seen = append(trials, slices.DeleteFunc(p.seen, func(t *trial) bool {
 		return slices.Contains(again, t.scenario.Policy)
 	})...)
-	return err
+	return nil
 }
 
 // confirm chooses the best policy that meets the targets on fresh seeds and under the stresses of
@@ -168,8 +171,10 @@ func (p *planning) confirm(ctx context.Context) error {
 // a policy with a run of that length or longer keeps it.
 func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy) error {
 	trials := p.trials(confirmRound, p.plan.ConfirmSeed, times, policies)
-	finished, err := p.simulate(ctx, confirmRound.name, trials)
-	for _, t := range finished {
+	if err := p.simulate(ctx, confirmRound.name, trials); err != nil {
+		return err
+	}
+	for _, t := range trials {
 		i := slices.IndexFunc(p.confirmed, func(o *trial) bool { return o.scenario.Policy == t.scenario.Policy })
 		if i < 0 {
 			p.confirmed = append(p.confirmed, t)
@@ -178,7 +183,7 @@ func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy)
 			p.confirmed[i] = t
 		}
 	}
-	return err
+	return nil
 }
 
 // settle lengthens the runs of the best policy, and of policies that may be better, until the verdicts are
@@ -359,7 +364,7 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 		t.scenario, x.Description = stressed(t.scenario, name)
 		all, trials = append(all, x), append(trials, t)
 	}
-	if _, err := p.simulate(ctx, stressRound.name, trials); err != nil {
+	if err := p.simulate(ctx, stressRound.name, trials); err != nil {
 		return nil, err
 	}
 	for i, t := range trials {

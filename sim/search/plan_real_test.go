@@ -151,9 +151,8 @@ func noSweepBeatsAPlan(
 			}
 			x.scenario.Seed, x.scenario.Reps = seed, reps
 		}
-		done, err := tried.simulate(t.Context(), "sweep", trials)
-		testkit.NoErr(t, err)
-		return done
+		testkit.NoErr(t, tried.simulate(t.Context(), "sweep", trials))
+		return trials
 	}
 	reps := either(lasts > 0, 1, q.Scenario.Reps)
 	most := math.Inf(1)

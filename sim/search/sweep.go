@@ -71,9 +71,8 @@ type SweepReport struct {
 	Axes []Axis `json:"axes"`
 	// Points has every combination of values. The first axis varies slowest. Differences compare each point
 	// with the first point, the base.
-	Points   []Point     `json:"points"`
-	Finished int         `json:"finished"` // number of points with figures; other points were interrupted
-	Machine  sim.Machine `json:"machine"`
+	Points  []Point     `json:"points"`
+	Machine sim.Machine `json:"machine"`
 }
 
 // Point is the scenario with one value for each axis, and its figures.
@@ -81,13 +80,12 @@ type Point struct {
 	Values       []string `json:"values"` // values in the order of the axes
 	ScenarioHash string   `json:"scenario_hash"`
 	// TargetInForce is the length of leases: the limits or the budget of calls may change policy.target.
-	TargetInForce string       `json:"target_in_force"`
-	Figures       *sim.Figures `json:"figures,omitempty"` // nil if the point did not run
+	TargetInForce string      `json:"target_in_force"`
+	Figures       sim.Figures `json:"figures"`
 	// Saturated marks a point at which Redis was overloaded, whose figures show little about the policy.
 	Saturated bool `json:"saturated,omitempty"`
-	// Differences has the differences from the base by the figure's JSON key. Differences is nil if this
-	// point or the base has no figures.
-	Differences map[string]sim.Difference `json:"differences,omitempty"`
+	// Differences has the differences from the base by the figure's JSON key.
+	Differences map[string]sim.Difference `json:"differences"`
 }
 
 // Label names a point by its values, as in "policy.target=10ms clock.offset=0".
@@ -102,8 +100,7 @@ func (r *SweepReport) assignments(p *Point) []string {
 }
 
 // Sweep runs s with every combination of the axes' values. Before any run, Sweep returns an error for a
-// combination that makes no valid scenario. When ctx ends, the report has the finished points, and the error
-// wraps sim.ErrInterrupted.
+// combination that makes no valid scenario. When ctx ends, the error wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
 	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes}
 	trials, err := r.grid(s)
@@ -111,16 +108,20 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 		return SweepReport{}, err
 	}
 	w := l.begin()
-	finished, err := w.simulate(ctx, "sweep", trials)
-	r.Finished, r.Confidence, r.Machine = len(finished), w.confidence, w.machine
+	if err := w.simulate(ctx, "sweep", trials); err != nil {
+		return SweepReport{}, err
+	}
+	r.Confidence, r.Machine = w.confidence, w.machine
+	base := trials[0].report.All()
 	for i, t := range trials {
-		if t.report != nil {
-			r.Points[i].Figures = &t.report.Figures
-			r.Points[i].Saturated = Saturated(t.report.RedisCPU)
+		p := &r.Points[i]
+		p.Figures, p.Saturated = t.report.Figures, Saturated(t.report.RedisCPU)
+		p.Differences = make(map[string]sim.Difference)
+		for k, named := range p.Figures.All() {
+			p.Differences[named.Name] = named.Over(*base[k].Figure, r.Confidence)
 		}
 	}
-	r.compare()
-	return r, err
+	return r, nil
 }
 
 // grid adds a point for every combination of the axes' values, and returns the points' trials.
@@ -153,20 +154,4 @@ func (r *SweepReport) grid(s sim.Scenario) (trials []*trial, err error) {
 		r.Points, trials = append(r.Points, p), append(trials, t)
 	}
 	return trials, nil
-}
-
-// compare computes the differences from the base.
-func (r *SweepReport) compare() {
-	base := r.Points[0].Figures
-	for i := range r.Points {
-		p := &r.Points[i]
-		if p.Figures == nil || base == nil {
-			continue
-		}
-		p.Differences = make(map[string]sim.Difference)
-		of := base.All()
-		for k, named := range p.Figures.All() {
-			p.Differences[named.Name] = named.Over(*of[k].Figure, r.Confidence)
-		}
-	}
 }

@@ -26,7 +26,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	v := sweepView{&r}
 	v.judge(&d)
 	varied := slices.DeleteFunc(slices.Clone(r.Axes), func(a search.Axis) bool { return len(a.Values) < 2 })
-	if len(varied) == 1 && r.Finished > 1 {
+	if len(varied) == 1 {
 		d.Sections = append(d.Sections, v.charts(varied[0]))
 	}
 	d.tabulate("All points", v.table(), glossary(sweepFigures...)+" Target in force: the length of "+
@@ -38,9 +38,6 @@ func Sweep(r search.SweepReport, text, command string) Document {
 // delta returns an explanation of the differences.
 func (v sweepView) delta() string {
 	base, interval := &v.Points[0], ", without an interval"
-	if base.Figures == nil {
-		return fmt.Sprintf("There are no differences: the base (%s) has no figures.", v.Label(base))
-	}
 	if v.Reps > 1 {
 		interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the "+
 			"replications where an interval would promise too much; in parentheses if that includes 0",
@@ -66,29 +63,24 @@ func (v sweepView) table() Table {
 		p := &v.Points[i]
 		mark := either(p.Saturated, "!", "") + either(i == 0, " base", "")
 		row := append(append([]string{strings.TrimSpace(mark)}, p.Values...), p.TargetInForce)
-		bound := "did not run"
-		if p.Figures != nil {
-			for _, name := range sweepFigures {
-				row = append(row, Figure(name, search.FigureOf(p.Figures, name)))
-			}
-			for _, name := range sweepFigures[:2] {
-				row = append(row, v.difference(p, name))
-			}
-			over := p.Figures.BoundExceededBy.Worst
-			bound = either(over > 0, "exceeded by "+Number(over), "holds")
+		for _, name := range sweepFigures {
+			row = append(row, Figure(name, search.FigureOf(&p.Figures, name)))
 		}
-		row = append(row, make([]string, len(t.Columns)-1-len(row))...)
-		t.Add(append(row, bound)...)
+		for _, name := range sweepFigures[:2] {
+			row = append(row, v.difference(p, name))
+		}
+		over := p.Figures.BoundExceededBy.Worst
+		t.Add(append(row, either(over > 0, "exceeded by "+Number(over), "holds"))...)
 	}
 	return t
 }
 
 // difference formats a point's difference from the base, in parentheses if chance may explain it.
 func (v sweepView) difference(p *search.Point, figure string) string {
-	d, ok := p.Differences[figure]
-	if !ok || p == &v.Points[0] {
+	if p == &v.Points[0] {
 		return ""
 	}
+	d := p.Differences[figure]
 	text := either(d.Mean > 0, "+", "") +
 		Figure(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High, Range: d.Range})
 	return either(d.Certain() || d.Mean == 0, text, "("+text+")")
@@ -97,17 +89,14 @@ func (v sweepView) difference(p *search.Point, figure string) string {
 func (v sweepView) judge(d *Document) {
 	exceeded := 0
 	for _, p := range v.Points {
-		if p.Figures != nil && p.Figures.BoundExceededBy.Worst > 0 {
+		if p.Figures.BoundExceededBy.Worst > 0 {
 			exceeded++
 		}
 	}
 	if exceeded > 0 {
 		d.say(Bad, "The bound is exceeded at %s.", Count(exceeded, "point"))
-	} else if v.Finished > 0 {
-		d.say(Good, "The bound holds at every point that ran.")
-	}
-	if left := len(v.Points) - v.Finished; left > 0 {
-		d.say(Neutral, "Interrupted: %d of %s did not run.", left, Count(len(v.Points), "point"))
+	} else {
+		d.say(Good, "The bound holds at every point.")
 	}
 	if slices.ContainsFunc(v.Points, func(p search.Point) bool { return p.Saturated }) {
 		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard is always busy, and calls wait.")
@@ -127,15 +116,11 @@ func (v sweepView) charts(across search.Axis) Section {
 	s := Section{Title: "Over " + across.Path, Text: []string{fmt.Sprintf("Dots are means. Bands are their %s "+
 		"intervals, or the ranges of the replications.", Percent(v.Confidence))}}
 	at, logarithmic := placesOf(across.Values)
-	nan := math.NaN() // a point that did not run is a gap
 	for _, q := range questions {
 		scale := scaleOf(q.figure)
 		line := Line{Mark: Dotted}
 		for i := range v.Points {
-			f, p := sim.Figure{Mean: nan, Low: nan, High: nan}, &v.Points[i]
-			if p.Figures != nil {
-				f = search.FigureOf(p.Figures, q.figure)
-			}
+			f := search.FigureOf(&v.Points[i].Figures, q.figure)
 			line.add(at[i], f.Mean*scale)
 			line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
 		}

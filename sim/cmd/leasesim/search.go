@@ -48,18 +48,16 @@ func (f *shared) sweep(vary []string) error {
 	switch {
 	case errors.Is(err, search.ErrAxis):
 		return fmt.Errorf("%w: --vary: %w", errUsage, err)
-	case err != nil && !(errors.Is(err, sim.ErrInterrupted) && r.Finished > 0):
+	case err != nil:
 		return err
 	}
 	var errs []error
 	for i := range r.Points {
-		if point := &r.Points[i]; point.Figures != nil {
-			if err := f.judge(sim.Report{Figures: *point.Figures}); err != nil {
-				errs = append(errs, fmt.Errorf("at %s: %w", r.Label(point), err))
-			}
+		if err := f.judge(sim.Report{Figures: r.Points[i].Figures}); err != nil {
+			errs = append(errs, fmt.Errorf("at %s: %w", r.Label(&r.Points[i]), err))
 		}
 	}
-	return f.finish(view.Sweep(r, f.text, f.program.commandLine(r.Seed)), err, errors.Join(errs...))
+	return f.finish(view.Sweep(r, f.text, f.program.commandLine(r.Seed)), nil, errors.Join(errs...))
 }
 
 // partTargets lists the targets of plan that are ratios, with their flags.
