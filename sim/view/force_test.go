@@ -40,5 +40,5 @@ func TestAPlanShowsTheTargetInForce(t *testing.T) {
 	p.Chosen.Policy.TargetInForce = "40ms"
 	p.TradeOffs[0].Policy.TargetInForce = "70ms"
 	says(t, written(t, Plan(p, "", ""), FormatTable), "Take target "+p.Chosen.Policy.Target+" (in force 40ms),",
-		p.TradeOffs[0].Policy.Target+" (in force 70ms)  ")
+		p.TradeOffs[0].Policy.Target+" (in force 70ms), ttl ")
 }

@@ -56,20 +56,22 @@ func goalText(t search.Threshold) string {
 	return fmt.Sprintf("%s %s %s", t.Figure, at, Value(t.Figure, t.Bound))
 }
 
-// policyText describes a policy in one line, with its overcommit if it has one.
+// policyText describes a policy in one line: its target, with the target in force if it differs, its TTL, and
+// the other settings that it has. With default lengths, leases of a large fleet are longer.
 func policyText(p search.Policy) string {
-	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(p.Overcommit), "")
-	calls := either(p.CallsPerSecond > 0, ", calls_per_second "+Number(p.CallsPerSecond), "")
-	return fmt.Sprintf("target %s, ttl %s%s%s", targetText(p), ttlText(p), overcommit, calls)
-}
-
-// ttlText returns the text of a TTL, and marks a default TTL, with which leases of a large fleet are longer.
-func ttlText(p search.Policy) string { return p.TTL + either(p.DefaultTTL, " (default)", "") }
-
-// targetText returns the text of a target, with the target in force if it differs.
-func targetText(p search.Policy) string {
-	text := p.Target + either(p.DefaultTarget, " (default)", "")
-	return text + either(p.TargetInForce != "", " (in force "+p.TargetInForce+")", "")
+	of := func(isDefault bool) string { return either(isDefault, " (default)", "") }
+	text := "target " + p.Target + of(p.DefaultTarget)
+	if p.TargetInForce != "" {
+		text += " (in force " + p.TargetInForce + ")"
+	}
+	text += ", ttl " + p.TTL + of(p.DefaultTTL)
+	if p.Overcommit > 0 {
+		text += ", overcommit " + Number(p.Overcommit)
+	}
+	if p.CallsPerSecond > 0 {
+		text += ", calls_per_second " + Number(p.CallsPerSecond)
+	}
+	return text
 }
 
 // chosen adds the figures of the chosen policy, without and with stress.
@@ -171,40 +173,20 @@ func (v planView) named() []string {
 // keep the bound, or the bound is no target.
 func (v planView) tradeOffs() Table {
 	names := slices.DeleteFunc(v.named(), func(name string) bool { return name == search.BoundFigure })
-	t := Table{Brief: true}
-	t.head("target", "ttl")
-	var more []func(search.Policy) string // settings that only some policies have
-	for _, field := range []struct {
-		name string
-		of   func(search.Policy) string
-	}{
-		{"overcommit", func(p search.Policy) string { return Number(p.Overcommit) }},
-		{"calls_per_second", func(p search.Policy) string {
-			return either(p.CallsPerSecond == 0, "default", Number(p.CallsPerSecond))
-		}},
-	} {
-		some := func(c search.Candidate) bool { return field.of(c.Policy) != field.of(search.Policy{}) }
-		if slices.ContainsFunc(v.TradeOffs, some) {
-			t.head(field.name)
-			more = append(more, field.of)
-		}
-	}
+	t := Table{Columns: []string{"policy"}, Brief: true}
 	for _, name := range names {
 		t.head(column(name))
 	}
 	t.Columns = append(t.Columns, "")
 	for i := range v.TradeOffs {
 		c := &v.TradeOffs[i]
+		row := []string{policyText(c.Policy)}
+		for _, name := range names {
+			row = append(row, Figure(name, search.FigureOf(&c.Figures, name)))
+		}
 		says := either(c.Meets, "meets all", "misses")
 		if v.Chosen != nil && c.Policy == v.Chosen.Policy {
 			says = "chosen"
-		}
-		row := []string{targetText(c.Policy), ttlText(c.Policy)}
-		for _, of := range more {
-			row = append(row, of(c.Policy))
-		}
-		for _, name := range names {
-			row = append(row, Figure(name, search.FigureOf(&c.Figures, name)))
 		}
 		t.Add(append(row, says)...)
 	}

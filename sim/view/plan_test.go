@@ -98,18 +98,18 @@ func TestATargetThatToleratesNothingHasNoMargin(t *testing.T) {
 }
 
 func TestATradeOffSaysAllThatItSets(t *testing.T) {
-	// Given trade-offs of a large fleet, of which one sets the TTL and two the budget of calls,
+	// Given trade-offs of which one sets the TTL, and two the budget of calls,
 	p := planned(t)
 	c := *p.Chosen
 	c.Policy.Overcommit = 0
 	p.TradeOffs = []search.Candidate{c, c, c}
 	p.TradeOffs[0].Policy.CallsPerSecond = 250
 	p.TradeOffs[1].Policy.CallsPerSecond, p.TradeOffs[1].Policy.DefaultTTL = 1000, false
-	// then a row can be simulated again by what it says, and what none sets is left out.
+	// then a row can be simulated again by what it says.
 	_, text, _ := strings.Cut(written(t, Plan(p, "", ""), FormatTable), "TRADE-OFFS")
 	text, _, _ = strings.Cut(text, "Policies that")
-	says(t, strings.Join(strings.Fields(text), " "), "120ms 480ms (default) 250", "120ms 480ms 1,000",
-		"120ms 480ms (default) default")
+	says(t, text, "\ntarget 120ms, ttl 480ms (default), calls_per_second 250 ",
+		"\ntarget 120ms, ttl 480ms, calls_per_second 1,000 ", "\ntarget 120ms, ttl 480ms (default)  ")
 	wording{"", "overcommit"}.check(t, text)
 }
 

@@ -225,7 +225,7 @@ func TestTheHeadlineOfARunSaysHowManyRequestsACallServes(t *testing.T) {
 func TestEveryColumnIsExplained(t *testing.T) {
 	plain := []string{"", "algorithm", "what it does", "figure", "what it is", "mean ± 95 %", "worst",
 		"of seed", "groups", "offered", "admitted", "of offered", "target", "ttl", "count", "bound",
-		"stress", "margin", "chosen", "own policy"}
+		"stress", "margin", "policy"}
 	all := reports(t)
 	all["three"] = Sweep(swept(t, "policy.target=10ms", "policy.ttl=100ms", "groups.web.count=1,2"), "", "")
 	for name, d := range all {
