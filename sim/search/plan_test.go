@@ -260,7 +260,7 @@ func TestBadQuestionsAreRefusedBeforeAnythingRuns(t *testing.T) {
 		`"NaN" is not a number`:             bounded(AtMost("jain", math.NaN())),
 		"jain is bounded twice":             bounded(AtMost("jain", 1), AtMost("jain", 2)),
 		"no plan can be made for jain == 1": bounded(Threshold{Figure: "jain", Op: "==", Bound: 1}),
-		`unknown stress "weather", must be one of ["skew" "outage" "failover" "crash" "lost_bucket" "processes" "load_1" `: {
+		`unknown stress "weather", must be one of ["clocks" "outage" "failover" "crash" "lost_bucket" "processes" "load_1" `: {
 			Scenario: fleet(), MustHold: []string{"weather"},
 		},
 		"limits": {Scenario: invalid},

@@ -12,7 +12,7 @@ import (
 
 // These constants are the stresses for the chosen policy. A fault happens in the middle of the run.
 const (
-	StressSkew       = "skew"        // clocks with twice the offset and twice the drift
+	StressClocks     = "clocks"      // clocks with twice the offset and twice the drift
 	StressOutage     = "outage"      // Redis refuses connections
 	StressFailover   = "failover"    // a replica without the last writes takes over
 	StressCrash      = "crash"       // a tenth of the processes is killed and restarted
@@ -22,7 +22,7 @@ const (
 
 // Stresses lists the valid values of Question.MustHold, in the order of a Plan. Overloads are last.
 var Stresses = []string{
-	StressSkew, StressOutage, StressFailover, StressCrash, StressLostBucket, StressProcesses,
+	StressClocks, StressOutage, StressFailover, StressCrash, StressLostBucket, StressProcesses,
 	"load_1", "load_1.05", "load_1.5", "load_2", "load_3",
 }
 
@@ -33,7 +33,7 @@ var loads = map[string]float64{"load_1": 1, "load_1.05": 1.05, "load_1.5": 1.5, 
 var ErrStress = errors.New("search: unknown stress")
 
 const (
-	// StressSkew gives correct clocks the errors of two bad quartzes (100 ppm each) and a host without NTP.
+	// StressClocks gives correct clocks the errors of two bad quartzes (100 ppm each) and a host without NTP.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
 	// An outage lasts longer than a lease by default, and lengthens the run by its own length. In a short
@@ -54,7 +54,7 @@ var often = map[string]time.Duration{
 // stressed returns a copy of s under a stress, and a description for users. s must have its defaults.
 func stressed(s sim.Scenario, name string) (harder sim.Scenario, description string) {
 	switch name {
-	case StressSkew:
+	case StressClocks:
 		s.Groups = slices.Clone(s.Groups)
 		s.Clock = doubled(s.Clock)
 		for i := range s.Groups {

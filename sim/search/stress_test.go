@@ -25,7 +25,7 @@ func harder(s sim.Scenario) string {
 	case len(s.Groups[0].Scale) > 0:
 		return StressCrash
 	case !s.Clock.Drift.IsZero():
-		return StressSkew
+		return StressClocks
 	case s.Groups[0].Count > 20:
 		return StressProcesses
 	}
@@ -56,7 +56,7 @@ func TestAStressMattersWhereItMustHold(t *testing.T) {
 		// when another one must hold, then long ones are chosen, and the report says what fails;
 		must := []string{Stresses[(i+1)%len(Stresses)]}
 		if must[0] == "load_1" {
-			must[0] = StressSkew
+			must[0] = StressClocks
 		}
 		p := mustFind(t, w, Question{Scenario: fleet(), MustHold: must})
 		testkit.Must(t, p.Chosen.Policy.Target == "2s" && len(p.Stress) == len(Stresses), "%s: %+v", stress, p)
@@ -93,10 +93,10 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	s = s.Defaults()
 	before := fmt.Sprintf("%+v %+v %+v", s, s.Groups[0].Clock, s.Groups[0].Workload)
 
-	skew, _ := stressed(s, StressSkew)
+	clocks, _ := stressed(s, StressClocks)
 	outage, _ := stressed(s, StressOutage)
 	more, described := stressed(s, StressProcesses)
-	o, d, c := skew.Clock.Offset, skew.Clock.Drift, skew.Groups[0].Clock
+	o, d, c := clocks.Clock.Offset, clocks.Clock.Drift, clocks.Groups[0].Clock
 	testkit.Check(t, o.P == 2 && o.Q == 4 && d.P == 6 && d.Q == 1.5, // twice a Pareto value has the same shape
 		"offset %+v, drift %+v", o, d)
 	testkit.Check(t, c.Offset.P == float64(time.Second) && c.Drift.P == 200, "right clocks go wrong: %+v", c)
@@ -108,7 +108,7 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	g := more.Groups
 	testkit.Check(t, g[0].Count == 5 && g[0].Scale[0].Count == 11 && g[1].Count == 2 &&
 		g[0].Workload.Clients == 7 && g[0].Share == 3 && g[1].Share == 1, "groups %+v", g)
-	for _, other := range []sim.Scenario{skew, outage, more} {
+	for _, other := range []sim.Scenario{clocks, outage, more} {
 		testkit.NoErr(t, other.Validate())
 		other = lasting(other, s.Duration)
 		other.Clock, other.Redis, other.Groups = s.Clock, s.Redis, s.Groups

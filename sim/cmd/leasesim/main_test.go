@@ -169,7 +169,7 @@ plan --overcommit-max 4503599627370495
   => --overcommit-max 4503599627370495: policy.overcommit is 4503599627370495, must be at most 45035996
 plan --overcommit-max -1 => --overcommit-max is -1, must be at least 0
 plan --stress-must-hold=weather
-  => unknown stress "weather", must be one of ["skew" "outage" "failover" "crash" "lost_bucket" "processes" "load_1"
+  => unknown stress "weather", must be one of ["clocks" "outage" "failover" "crash" "lost_bucket" "processes" "load_1"
 plan --set policy.target=9h => policy
 compare --redis localhost:1 => --redis needs --live
 compare --live --rivals fixed_window => --rivals cannot be combined with --live
