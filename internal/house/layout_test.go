@@ -133,7 +133,7 @@ var arrows = map[string][]string{
 	"sim/report":        {"sim/scenario"},
 	"sim/engine": {"clock", "lease", "internal/node", "internal/pool", "internal/protocol", "sim/scenario",
 		"sim/arrival", "sim/audit", "sim/report", "sim/rival", "sim/random"},
-	"sim/search": {"lease", "sim", "sim/random", "sim/report", "sim/scenario/file", "internal/violation"},
+	"sim/search": {"lease", "internal/protocol", "sim", "sim/random", "sim/report", "sim/scenario/file"},
 	"sim/view":   {"lease", "sim", "sim/rival", "sim/search"},
 
 	"sim/cmd/leasesim": {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/random"
@@ -302,6 +303,11 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 	chosen, given := p.candidate(t), p.candidate(p.confirmed[0])
 	p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Code = Found, &chosen, &given, GoCode(t.scenario)
 	p.plan.Stress = stresses
+	if s := &t.scenario; s.Keys.Count <= 1 { // the number of processes that use one of many keys is unknown
+		config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
+		status := lease.Status{Config: config, ActiveWeight: int64(processesOf(*s))}
+		p.plan.BurstWanted = protocol.BurstWanted(&lease.Grant{Status: status}, 1)
+	}
 	counted := t.report.Offered.Mean / (t.scenario.Duration - t.scenario.Warmup).Seconds()
 	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
 	p.plan.Load = counted * t.scenario.TopShare() / t.scenario.LeastRate()

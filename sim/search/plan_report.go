@@ -38,6 +38,9 @@ type Plan struct {
 	// policy. The calls of two trade-offs differ by a tenth or more. The figures come from the confirmation's
 	// seeds.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
+	// BurstWanted is the burst that the call budget of Chosen needs, or 0 if every limit has it. With a smaller
+	// burst the limiter logs a warning.
+	BurstWanted int64 `json:"burst_wanted,omitempty"`
 	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each request makes
 	// RequestsPerS calls per second.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`

@@ -219,6 +219,21 @@ func TestAPlanSimulatesItsRounds(t *testing.T) {
 	testkit.Check(t, p.Given.Policy == PolicyOf(own), "%+v, want %+v", p.Given.Policy, PolicyOf(own))
 }
 
+func TestAPlanSaysWhichBurstItsBudgetOfCallsWants(t *testing.T) {
+	// Given twenty processes whose calls are the same with every policy, so that the own policy is kept,
+	w := &world{f: func(sim.Scenario) truth { return truth{calls: 100, admitted: 1} }}
+	s := fleet()
+	for _, c := range []struct {
+		budget, want int64
+		keys         int
+	}{{0, 0, 1}, {10, 0, 1}, {5, 16_000, 1}, {5, 0, 2}} {
+		s.Policy.CallsPerSecond, s.Keys.Count = c.budget, c.keys
+		// then 80 s of the rate, divided by the budget, are wanted, and nothing by a burst of as much.
+		p := mustFind(t, w, Question{Scenario: s})
+		testkit.Check(t, p.BurstWanted == c.want && p.Chosen.Policy == p.Given.Policy, "%+v: %d", c, p.BurstWanted)
+	}
+}
+
 func TestAPlanIsUndecidedWhereRunsDoNotSettle(t *testing.T) {
 	// Given a load at the limit, whose burst chance alone spends in hours,
 	s := fleet()

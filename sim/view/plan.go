@@ -204,6 +204,10 @@ func (v planView) judge(d *Document) {
 				"higher one: see the figures over load.")
 		}
 		saturation(d, &v.Chosen.Figures)
+		if v.BurstWanted > 0 {
+			d.say(Neutral, "The figures hold, but the limiter will log that the burst is too small to keep within "+
+				"CallsPerSecond, which takes a burst of %s.", Number(v.BurstWanted))
+		}
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
 		} else {

@@ -57,6 +57,8 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 		{planned, requests(170), wording{"Leases save little here: a limiter with a call", ""}},
 		{planned, requests(0), wording{"", "Leases save little"}},
 		{planned, requests(180), wording{"", "Leases save little"}},
+		{planned, func(p *search.Plan) { p.BurstWanted = 1200 }, wording{"which takes a burst of 1,200.", ""}},
+		{planned, func(*search.Plan) {}, wording{"", "The limiter will log"}},
 		{planned, func(p *search.Plan) { p.Given.Meets = false }, wording{"does not meet the targets.", ""}},
 		{planned, func(p *search.Plan) { p.Given.Policy = p.Chosen.Policy },
 			wording{"That is the scenario's own policy.", ""}},
