@@ -20,13 +20,12 @@ func wrongText(kind error, text string) func(format string, args ...any) error {
 	}
 }
 
-// Lab answers the questions of package search with many simulations.
+// Lab makes sweeps and plans.
 type Lab struct {
-	// Run simulates one scenario, as sim.Runner{Parallel: 1}.Run does. Goroutines may share Run. Run is
-	// required.
+	// Run simulates one scenario, as sim.Runner{Parallel: 1}.Run does. Several goroutines call Run at one time.
 	Run      func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 	Parallel int // number of simulations at one time, 0 for GOMAXPROCS; no figure depends on Parallel
-	// The Lab calls Progress, if not nil, after each simulation, one call at a time.
+	// Progress, unless nil, is called after each simulation, one call at a time.
 	Progress func(p Progress)
 }
 
@@ -36,7 +35,7 @@ type Progress struct {
 	Done, Of int // numbers of simulations in the phase
 }
 
-// Asked describes the simulated scenario. The JSON keys of Asked are part of the command's interface.
+// Asked describes the simulated scenario.
 type Asked struct {
 	Scenario     string  `json:"scenario"`
 	ScenarioHash string  `json:"scenario_hash"` // hash of the scenario as the caller gave it
@@ -52,11 +51,11 @@ func askedOf(s sim.Scenario) Asked {
 }
 
 type trial struct {
-	name     string // name of the trial in errors
+	name     string // the values of the varied fields, for errors
 	scenario sim.Scenario
 	report   *sim.Report // nil until the trial has run
 
-	// The following fields belong to a plan:
+	// A sweep leaves the following fields at zero.
 	changes   int // 0 for the scenario's own policy, 1 for another policy
 	targets   []Threshold
 	times     int    // counted time, as a multiple of the scenario's counted time
@@ -66,11 +65,11 @@ type trial struct {
 	unclear   bool   // a longer run may show that the policy withstands the stress
 }
 
-// work runs the simulations of one question, each once, on one goroutine, until the first error.
+// work runs the simulations of one question, each of them once.
 type work struct {
 	Lab
-	known      map[string]*sim.Report
-	confidence float64 // confidence level of the finished reports
+	known      map[string]*sim.Report // reports by hash and seed of the scenario; nil while a simulation runs
+	confidence float64                // confidence level of the finished reports
 	machine    sim.Machine
 	began      time.Time
 }

@@ -16,27 +16,26 @@ import (
 )
 
 var (
-	// ErrInfeasible is wrapped by the error of a question whose targets no policy meets. Plan.Miss says more.
+	// ErrInfeasible is wrapped by the error of Lab.Plan if no tried policy meets the targets. Plan.Miss then has
+	// the closest policy.
 	ErrInfeasible = errors.New("search: no policy meets the targets")
-	// ErrUndecided is wrapped by the error of a question that the longest allowed runs do not answer.
+	// ErrUndecided is wrapped by the error of Lab.Plan if the longest allowed runs give no verdict.
 	ErrUndecided = errors.New("search: undecided, as the longest runs leave open whether the targets hold")
 )
 
 // Question describes a plan to make.
 type Question struct {
-	Scenario sim.Scenario // a valid scenario; the plan compares its policy with the chosen one
-	// Targets must hold at the pessimistic end of each figure's interval; each is an upper or a lower bound.
-	// A nil Targets bounds false_reject_ratio to 0.5 %. The bound of the policy is also a target.
+	Scenario sim.Scenario
+	// Targets are upper and lower bounds of figures, which must hold at the pessimistic end of each figure's
+	// interval. A nil Targets bounds false_reject_ratio to 0.5 %. If the fallback is deny, the bound of the
+	// limit is a further target.
 	Targets []Threshold
-	// OvercommitMax is the largest Policy.Overcommit, by which the promise may be weakened. An OvercommitMax
-	// below the scenario's own overcommit counts as the scenario's own.
+	// OvercommitMax is the largest Policy.Overcommit to try, at least the scenario's own.
 	OvercommitMax int64
-	// MustHold names the Stresses under which the targets must also hold. An empty MustHold demands no
-	// stress.
-	MustHold []string
+	MustHold      []string // names of Stresses under which the targets must also hold
 }
 
-// round is the length and the number of replications of a phase's runs.
+// round has the length and the number of replications of a phase's runs.
 type round struct {
 	name string
 	part float64 // length of a run, as a fraction of the scenario's counted time
@@ -51,28 +50,29 @@ var (
 )
 
 const (
-	nearRounds = 4  // number of times that a plan confirms the neighbours of the best confirmed policy
+	nearRounds = 4  // number of times that a plan confirms the neighbours of the best policy
 	timesMost  = 32 // longest counted time, as a multiple of the first run's counted time
-	openMost   = 4  // largest number of undecided policies whose runs are lengthened in one round
-	// steadily is the fraction by which the calls of two runs may differ when one is twice as long.
+	openMost   = 4  // largest number of undecided policies with longer runs in one round
+	// steadily is the fraction by which the calls of a run may differ from those of a run of half its length.
 	steadily = 0.05
 )
 
-// The replications of a lengthened run, repsLeast or more, together simulate at most requestsMost requests,
-// or requestsTimes the given scenario's. A fleet that needs more requests to settle gets no verdict.
+// All replications of a run together simulate at most requestsMost requests, or requestsTimes the requests of
+// the given scenario if that is more. To settle within that, a fleet may have fewer replications, down to
+// repsLeast. A fleet that needs still more requests to settle gets no verdict.
 const (
 	requestsMost  = 2e7
 	requestsTimes = 4
 	repsLeast     = 3
 )
 
-// planning is the state of Lab.Plan while it makes a Plan.
+// planning is the state of one call of Lab.Plan.
 type planning struct {
 	*work
-	q         Question // the question with defaults and lengths in force in its policy, and without rivals
+	q         Question // the question with the scenario's defaults, and without rivals
 	plan      Plan
-	seen      []*trial // trials of the search phases
-	confirmed []*trial // trials of the confirmation phase, with the scenario's own policy first
+	seen      []*trial // trials of the grid and of the refinement, one for each policy
+	confirmed []*trial // trials on the confirmation's seeds, one for each policy, the scenario's own first
 	exhausted bool     // screenShorter has run
 }
 
@@ -80,12 +80,12 @@ type planning struct {
 // ErrInfeasible if no policy meets the targets, ErrUndecided if the longest runs leave that open, and
 // sim.ErrInterrupted if ctx ends.
 //
-// A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer
-// leases, while shorter leases deny requests during round trips. Plan therefore does not bisect: it tries a
-// grid of policies with short runs and refines the grid around the best policies. Plan confirms the best
-// policies and the trade-offs on seeds that the search has not used, because the winner of many policies was
-// lucky on its seeds. A run counts from the time when its fleet has settled. Plan lengthens the runs of the
-// best policy, and of policies that may be better, until twice the length gives the same verdict.
+// Longer leases make fewer calls, but accuracy is not monotone in their length: long leases strand tokens, and
+// short leases deny requests during round trips. Plan therefore does not bisect. It tries a grid of policies in
+// short runs, and then policies near the best ones. The best of many policies was lucky on its seeds, so Plan
+// confirms the best policies and the trade-offs on seeds that the search has not used. A run counts from the
+// time when its fleet has settled. Plan lengthens the runs of the best policy, and of policies that may be
+// better, until twice the length gives the same verdict.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
@@ -103,7 +103,7 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	return p.plan, err
 }
 
-// search fills p.seen with the policies of the grid and with refined policies, each with its longest run.
+// search tries the policies of the grid, and then policies near the best of them.
 func (p *planning) search(ctx context.Context) error {
 	err := p.screen(ctx, gridRound, gridOf(p.q))
 	if err == nil && !ranked(p.seen, expected)[0].meets(expected) {
@@ -115,12 +115,13 @@ func (p *planning) search(ctx context.Context) error {
 	return err
 }
 
-// screenShorter tries leases that are shorter than the leases in the grid, and make more calls.
+// screenShorter tries shorter leases than the grid's, which make more calls.
 func (p *planning) screenShorter(ctx context.Context) error {
 	p.exhausted = true
 	return p.screen(ctx, gridRound, shorter(p.q))
 }
 
+// screen simulates policies. Their trials replace earlier trials of the same policies in p.seen.
 func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy) error {
 	trials := p.trials(r, p.q.Scenario.Seed, 1, policies)
 	if err := p.simulate(ctx, r.name, trials); err != nil {
@@ -133,8 +134,8 @@ func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy)
 	return nil
 }
 
-// confirm chooses the best policy that meets the targets on fresh seeds and under the stresses of
-// Question.MustHold. If no policy does, confirm tries shorter leases.
+// confirm chooses the best policy that meets the targets on the confirmation's seeds, also under the stresses of
+// Question.MustHold. If no policy meets the targets, confirm tries shorter leases.
 func (p *planning) confirm(ctx context.Context) error {
 	policies := append([]lease.Policy{p.q.Scenario.Policy}, promising(p.seen)...)
 	if err := p.try(ctx, 1, policies...); err != nil {
@@ -168,8 +169,8 @@ func (p *planning) confirm(ctx context.Context) error {
 	}
 }
 
-// try confirms policies in runs with times the counted time. A longer run of a policy replaces a shorter run;
-// a policy with a run of that length or longer keeps it.
+// try simulates policies on the confirmation's seeds. times is the counted time, as a multiple of the
+// scenario's. Of two runs of one policy, p.confirmed keeps the longer one.
 func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy) error {
 	trials := p.trials(confirmRound, p.plan.ConfirmSeed, times, policies)
 	if err := p.simulate(ctx, confirmRound.name, trials); err != nil {
@@ -188,8 +189,8 @@ func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy)
 }
 
 // settle lengthens the runs of the best policy, and of policies that may be better, until the verdicts are
-// clear. With near, settle also confirms the neighbours of the best policy, and cheaper ones. settle returns
-// the best trial that fails no stress, or nil if every trial fails one.
+// clear. With near, settle also tries the neighbours of the best policy, and cheaper policies. settle returns
+// the best trial that fails no stress, or nil if every trial fails a stress.
 func (p *planning) settle(ctx context.Context, near bool) (best *trial, err error) {
 	for n := 0; ; n++ {
 		whole := slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken != "" })
@@ -226,8 +227,8 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 	}
 }
 
-// cheaper returns policies of the search that should meet the targets with fewer calls than best and have no
-// run on the fresh seeds yet: the best finalists of them.
+// cheaper returns policies that met the targets in the search with fewer calls than best makes, and that are not
+// confirmed yet: the best finalists of them.
 func (p *planning) cheaper(best *trial) []lease.Policy {
 	known := policiesOf(p.confirmed)
 	left := slices.DeleteFunc(ranked(p.seen, expected), func(t *trial) bool {
@@ -236,9 +237,9 @@ func (p *planning) cheaper(best *trial) []lease.Policy {
 	return policiesOf(left[:min(finalists, len(left))])
 }
 
-// trial prepares a simulation of a policy in a world. The run counts from the time when the fleet has
-// settled, for times the world's counted time, or half of the fleet's settling time if that is longer. A
-// world that is not stationary keeps its own length.
+// trial prepares a simulation of the scenario world with a policy. The run counts from the time when the fleet
+// has settled. The counted time is times the counted time of world, or times half of the fleet's settling time
+// if that is longer. A scenario that is not stationary keeps its own length.
 func (p *planning) trial(r round, world sim.Scenario, policy lease.Policy, seed uint64, times int) *trial {
 	world.Policy = policy
 	t := &trial{scenario: world, targets: p.q.Targets, times: times}
@@ -286,6 +287,7 @@ func (p *planning) affordable(s sim.Scenario, d time.Duration) bool {
 	return d <= sim.DurationMax && float64(s.Reps)*d.Seconds() <= most
 }
 
+// canLengthen reports whether a run of twice the length is allowed for the policy of t.
 func (p *planning) canLengthen(t *trial) bool {
 	return 2*t.times <= timesMost && !t.unsettled &&
 		p.trial(confirmRound, p.q.Scenario, t.scenario.Policy, 1, 2*t.times).times > t.times
@@ -298,7 +300,7 @@ func (p *planning) trials(r round, seed uint64, times int, policies []lease.Poli
 	return all
 }
 
-// choose completes the plan with the confirmed trial t as the chosen policy.
+// choose completes the plan with the policy of t.
 func (p *planning) choose(t *trial, stresses []Stress) error {
 	chosen, given := p.candidate(t), p.candidate(p.confirmed[0])
 	p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Code = Found, &chosen, &given, GoCode(t.scenario)
@@ -315,15 +317,15 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 	return nil
 }
 
-// miss completes a plan that chooses no policy with the closest policy, and decides between Infeasible and
-// Undecided. stress is the last stress that a policy failed.
+// miss completes a plan that chooses no policy. Its verdict is Infeasible or Undecided, and it has the closest
+// policy. stress is the last stress that a policy failed.
 func (p *planning) miss(best *trial, stress string) error {
 	unclear := slices.ContainsFunc(p.confirmed, func(t *trial) bool { return t.unclear })
 	open := slices.ContainsFunc(p.confirmed, func(t *trial) bool {
 		return t.broken == "" && t.scenario.Stationary() && (t == best && t.shaky() || t.open())
 	})
 	if stress != "" && !open {
-		// A policy that fails only under stress is closer than a policy that fails without stress.
+		// The closest policy is one that fails only under stress.
 		best = ranked(slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken == "" }),
 			pessimistic)[0]
 		stress = best.broken
@@ -348,7 +350,7 @@ func (p *planning) miss(best *trial, stress string) error {
 		worst.Figure, worst.value6(worst.Value), worst.Threshold)
 }
 
-// stress runs the policy of the confirmed trial calm in each harder world.
+// stress simulates the policy of the trial calm under each stress.
 func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err error) {
 	var trials []*trial
 	for _, name := range Stresses {
@@ -362,8 +364,8 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 		}
 		t := p.trial(stressRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, 1)
 		if s := &t.scenario; often[name] > 0 && s.Stationary() {
-			// A fault costs a number of tokens that does not grow with the run. Half of the run, with time to
-			// settle again, is enough to show the cost.
+			// The cost of a fault does not grow with the run. Half of the counted time, or twice the settling
+			// time if that is longer, is enough to show the cost.
 			counted := max((p.q.Scenario.Duration-p.q.Scenario.Warmup)/2, 2*s.Settling())
 			*s = lasting(*s, min(s.Warmup+counted, sim.DurationMax))
 		}
@@ -382,7 +384,7 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 	return all, nil
 }
 
-// list adds the trade-offs among trials to the plan, with the chosen trial.
+// list adds the trade-offs among trials to the plan. chosen is one of them, unless nil.
 func (p *planning) list(trials []*trial, chosen *trial) {
 	for _, t := range tradeOffs(trials, chosen) {
 		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))

@@ -4,12 +4,12 @@
 //   - Lab.Sweep: how do the figures change over a grid of parameters? An Axis is one parameter.
 //   - Lab.Plan: which lease policy makes the fewest calls to Redis and meets a user's targets?
 //
-// All simulations for one question use the same seeds, so that two scenarios differ by their parameters and
-// not by luck. The answers are the same on every machine, because limits on requests, and not on time, bound
-// the work. Package view shows the answers.
+// All simulations for one question use the same seeds, so two scenarios differ by their parameters and not by
+// chance. Limits on simulated requests bound the work, so answers are the same on every machine. Package view
+// shows the answers.
 //
-// plan.go makes a plan. policy.go lists the policies to try, rank.go compares policies, and stress.go makes
-// harder worlds.
+// plan.go makes a plan. policy.go lists the policies to try, rank.go compares policies, and stress.go adds
+// faults and load to a scenario.
 package search
 
 import (
@@ -24,8 +24,7 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// SweepVersion is the version of a SweepReport's JSON, and rises when a key changes its meaning or is
-// removed.
+// SweepVersion is the version of a SweepReport's JSON. A key that is removed or changes its meaning raises it.
 const SweepVersion = 1
 
 // ErrAxis is wrapped by every error about an axis's text or values.
@@ -39,8 +38,7 @@ type Axis struct {
 
 var parentheses = regexp.MustCompile(`\([^()]*\)`)
 
-// ParseAxis parses "path=value,value,...". Each value is a text that the field accepts. Commas inside
-// parentheses belong to a value ("normal(0s,10ms)").
+// ParseAxis parses "path=value,value,...". A comma inside parentheses is part of a value: "normal(0s,10ms)".
 func ParseAxis(text string) (Axis, error) {
 	wrong := wrongText(ErrAxis, text)
 	path, list, ok := strings.Cut(text, "=")
@@ -63,14 +61,14 @@ func ParseAxis(text string) (Axis, error) {
 	return a, nil
 }
 
-// SweepReport is the answer of a sweep. The JSON keys of a SweepReport are part of the command's interface.
-// Except for Machine, the same scenario, axes and seed give the same SweepReport on every machine.
+// SweepReport is the answer of a sweep. Its JSON keys are part of the command's interface. The same scenario,
+// axes and seed give the same SweepReport on every machine, except for Machine.
 type SweepReport struct {
 	SchemaVersion int `json:"schema_version"`
 	Asked
 	Axes []Axis `json:"axes"`
-	// Points has every combination of values. The first axis varies slowest. Differences compare each point
-	// with the first point, the base.
+	// Points has every combination of values. The first axis varies slowest. The first point is the base of
+	// all differences.
 	Points  []Point     `json:"points"`
 	Machine sim.Machine `json:"machine"`
 }
@@ -79,10 +77,11 @@ type SweepReport struct {
 type Point struct {
 	Values       []string `json:"values"` // values in the order of the axes
 	ScenarioHash string   `json:"scenario_hash"`
-	// TargetInForce is the length of leases: the limits or the budget of calls may change policy.target.
+	// TargetInForce is the intended length of leases. The burst shortens policy.target, and the call budget of
+	// a large fleet lengthens it.
 	TargetInForce string      `json:"target_in_force"`
 	Figures       sim.Figures `json:"figures"`
-	// Saturated marks a point at which Redis was overloaded, whose figures show little about the policy.
+	// Saturated marks a point with an overloaded Redis, whose figures show little about the policy.
 	Saturated bool `json:"saturated,omitempty"`
 	// Differences has the differences from the base by the figure's JSON key.
 	Differences map[string]sim.Difference `json:"differences"`
@@ -99,8 +98,8 @@ func (r *SweepReport) assignments(p *Point) []string {
 	return all
 }
 
-// Sweep runs s with every combination of the axes' values. Before any run, Sweep returns an error for a
-// combination that makes no valid scenario. When ctx ends, the error wraps sim.ErrInterrupted.
+// Sweep simulates s with every combination of the axes' values. Sweep returns an error before any simulation
+// if a combination makes no valid scenario. When ctx ends, the error wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
 	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes}
 	trials, err := r.grid(s)
@@ -127,7 +126,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 // grid adds a point for every combination of the axes' values, and returns the points' trials.
 func (r *SweepReport) grid(s sim.Scenario) (trials []*trial, err error) {
 	if len(r.Axes) == 0 {
-		return nil, fmt.Errorf("%w: no --vary is given", ErrAxis)
+		return nil, fmt.Errorf("%w: none is given", ErrAxis)
 	}
 	size := 1
 	for i, a := range r.Axes {

@@ -154,7 +154,7 @@ run -f example:priorities --set workload.load=5
 sweep -f example:priorities --vary workload.load=1,2 => --vary: workload has no effect
 init checkout => init takes the name of one example, not ["checkout"]
 init a b => init takes the name of one example
-sweep => leasesim: --vary: invalid axis: no --vary is given
+sweep => leasesim: --vary: invalid axis: none is given
 sweep --vary policy.target => --vary: invalid axis "policy.target": must be PATH=VALUES
 sweep --vary policy.tarjet=1ms => invalid axis policy.tarjet=1ms: policy.tarjet: 
 sweep --vary reps=1,2 => use --reps
