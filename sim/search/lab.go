@@ -22,7 +22,8 @@ func wrongText(kind error, text string) func(format string, args ...any) error {
 
 // Lab makes sweeps and plans.
 type Lab struct {
-	// Run simulates one scenario, as sim.Runner{Parallel: 1}.Run does. Several goroutines call Run at one time.
+	// Run simulates one scenario, as sim.Runner{Parallel: 1}.Run does. Several goroutines call Run at one
+	// time.
 	Run      func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 	Parallel int // number of simulations at one time, 0 for GOMAXPROCS; no figure depends on Parallel
 	// Progress, unless nil, is called after each simulation, one call at a time.

@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	// ErrInfeasible is wrapped by the error of Lab.Plan if no tried policy meets the targets. Plan.Miss then has
-	// the closest policy.
+	// ErrInfeasible is wrapped by the error of Lab.Plan if no tried policy meets the targets. Plan.Miss then
+	// has the closest policy.
 	ErrInfeasible = errors.New("search: no policy meets the targets")
 	// ErrUndecided is wrapped by the error of Lab.Plan if the longest allowed runs give no verdict.
 	ErrUndecided = errors.New("search: undecided, as the longest runs leave open whether the targets hold")
@@ -80,12 +80,12 @@ type planning struct {
 // ErrInfeasible if no policy meets the targets, ErrUndecided if the longest runs leave that open, and
 // sim.ErrInterrupted if ctx ends.
 //
-// Longer leases make fewer calls, but accuracy is not monotone in their length: long leases strand tokens, and
-// short leases deny requests during round trips. Plan therefore does not bisect. It tries a grid of policies in
-// short runs, and then policies near the best ones. The best of many policies was lucky on its seeds, so Plan
-// confirms the best policies and the trade-offs on seeds that the search has not used. A run counts from the
-// time when its fleet has settled. Plan lengthens the runs of the best policy, and of policies that may be
-// better, until twice the length gives the same verdict.
+// Longer leases make fewer calls, but accuracy is not monotone in their length: long leases strand tokens,
+// and short leases deny requests during round trips. Plan therefore does not bisect. It tries a grid of
+// policies in short runs, and then policies near the best ones. The best of many policies was lucky on its
+// seeds, so Plan confirms the best policies and the trade-offs on seeds that the search has not used. A run
+// counts from the time when its fleet has settled. Plan lengthens the runs of the best policy, and of
+// policies that may be better, until twice the length gives the same verdict.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
@@ -134,8 +134,8 @@ func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy)
 	return nil
 }
 
-// confirm chooses the best policy that meets the targets on the confirmation's seeds, also under the stresses of
-// Question.MustHold. If no policy meets the targets, confirm tries shorter leases.
+// confirm chooses the best policy that meets the targets on the confirmation's seeds, also under the stresses
+// of Question.MustHold. If no policy meets the targets, confirm tries shorter leases.
 func (p *planning) confirm(ctx context.Context) error {
 	policies := append([]lease.Policy{p.q.Scenario.Policy}, promising(p.seen)...)
 	if err := p.try(ctx, 1, policies...); err != nil {
@@ -227,8 +227,8 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 	}
 }
 
-// cheaper returns policies that met the targets in the search with fewer calls than best makes, and that are not
-// confirmed yet: the best finalists of them.
+// cheaper returns policies that met the targets in the search with fewer calls than best makes, and that are
+// not confirmed yet: the best finalists of them.
 func (p *planning) cheaper(best *trial) []lease.Policy {
 	known := policiesOf(p.confirmed)
 	left := slices.DeleteFunc(ranked(p.seen, expected), func(t *trial) bool {
@@ -237,9 +237,9 @@ func (p *planning) cheaper(best *trial) []lease.Policy {
 	return policiesOf(left[:min(finalists, len(left))])
 }
 
-// trial prepares a simulation of the scenario world with a policy. The run counts from the time when the fleet
-// has settled. The counted time is times the counted time of world, or times half of the fleet's settling time
-// if that is longer. A scenario that is not stationary keeps its own length.
+// trial prepares a simulation of the scenario world with a policy. The run counts from the time when the
+// fleet has settled. The counted time is times the counted time of world, or times half of the fleet's
+// settling time if that is longer. A scenario that is not stationary keeps its own length.
 func (p *planning) trial(r round, world sim.Scenario, policy lease.Policy, seed uint64, times int) *trial {
 	world.Policy = policy
 	t := &trial{scenario: world, targets: p.q.Targets, times: times}
@@ -317,8 +317,8 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 	return nil
 }
 
-// miss completes a plan that chooses no policy. Its verdict is Infeasible or Undecided, and it has the closest
-// policy. stress is the last stress that a policy failed.
+// miss completes a plan that chooses no policy. Its verdict is Infeasible or Undecided, and it has the
+// closest policy. stress is the last stress that a policy failed.
 func (p *planning) miss(best *trial, stress string) error {
 	unclear := slices.ContainsFunc(p.confirmed, func(t *trial) bool { return t.unclear })
 	open := slices.ContainsFunc(p.confirmed, func(t *trial) bool {

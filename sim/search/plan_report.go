@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// PlanVersion is the version of a Plan's JSON, and rises when a key changes its meaning or is removed.
+// PlanVersion is the version of a Plan's JSON. A key that is removed or changes its meaning raises it.
 const PlanVersion = 1
 
 // These constants are the verdicts of a plan.
@@ -20,34 +20,32 @@ const (
 	Undecided  = "undecided" // the longest runs leave open whether a policy meets the targets
 )
 
-// Plan is the answer to a Question. The JSON keys of a Plan are part of the command's interface. Except for
-// Machine, the same question and seed give the same Plan on every machine.
+// Plan is the answer to a Question. Its JSON keys are part of the command's interface. The same question and
+// seed give the same Plan on every machine, except for Machine.
 type Plan struct {
 	SchemaVersion int         `json:"schema_version"`
 	Asked                     // seed of the search, and replications of the confirmation
 	ConfirmSeed   uint64      `json:"confirm_seed"` // seed of the confirmation, which the search does not use
 	Targets       []Threshold `json:"targets"`
 	Verdict       string      `json:"verdict"` // found, infeasible or undecided
-	// Chosen is the chosen policy with its figures on the confirmation's seeds. Chosen and Given are nil
-	// unless the verdict is Found.
+	// Chosen is the advised policy, and Given the scenario's own. Both are nil unless the verdict is Found.
+	// All figures of a plan come from the confirmation's seeds.
 	Chosen *Candidate `json:"chosen,omitempty"`
-	// Given is the scenario's own policy with its figures on the confirmation's seeds.
 	Given  *Candidate `json:"given,omitempty"`
 	Stress []Stress   `json:"stress,omitempty"` // grades of Chosen under each stress
-	// TradeOffs has policies that no other policy beats in both calls and accuracy, including the chosen
-	// policy. The calls of two trade-offs differ by a tenth or more. The figures come from the confirmation's
-	// seeds.
+	// TradeOffs has Chosen, and policies that no other policy beats in both calls and accuracy. The calls of
+	// two trade-offs differ by a tenth or more.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
-	// BurstWanted is the burst that the call budget of Chosen needs, or 0 if every limit has it. With a smaller
-	// burst the limiter logs a warning.
+	// BurstWanted is the burst that the call budget of Chosen needs, or 0 if every limit has enough. A
+	// limiter with a smaller burst logs a warning.
 	BurstWanted int64 `json:"burst_wanted,omitempty"`
-	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each request makes
-	// RequestsPerS calls per second.
+	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each request makes as
+	// many calls.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`
 	// Load is the demand for the most popular key as a multiple of the key's limit, or 0 without a Chosen.
 	Load float64 `json:"load,omitempty"`
 	Miss *Miss   `json:"miss,omitempty"` // only if the verdict is infeasible or undecided
-	// SettlesS is the settling time of Miss in seconds, if it is too long to simulate.
+	// SettlesS is the settling time in seconds of the fleet with the closest policy, if too long to simulate.
 	SettlesS float64     `json:"settles_s,omitempty"`
 	Code     string      `json:"code,omitempty"` // a Go expression for the chosen configuration
 	Machine  sim.Machine `json:"machine"`
@@ -56,12 +54,12 @@ type Plan struct {
 // Policy has the fields of lease.Policy that a plan chooses. Durations are texts ("80ms").
 type Policy struct {
 	Target         string `json:"target"`
-	DefaultTarget  bool   `json:"default_target,omitempty"` // Target is unset: leases of a fleet are longer
+	DefaultTarget  bool   `json:"default_target,omitempty"` // Policy.Target is 0
 	TTL            string `json:"ttl"`
-	DefaultTTL     bool   `json:"default_ttl,omitempty"` // TTL is unset: leases of a large fleet are longer
+	DefaultTTL     bool   `json:"default_ttl,omitempty"` // Policy.TTL is 0
 	Overcommit     int64  `json:"overcommit"`
 	CallsPerSecond int64  `json:"calls_per_second,omitempty"`
-	// TargetInForce is the length of leases if it differs from Target: in a large fleet.
+	// TargetInForce is the intended length of leases if it differs from Target, as in a large fleet.
 	TargetInForce string `json:"target_in_force,omitempty"`
 }
 
@@ -79,20 +77,20 @@ func PolicyOf(s sim.Scenario) Policy {
 
 // Grade compares the figures of a policy with the targets.
 type Grade struct {
-	Meets bool `json:"meets"` // every target holds at the pessimistic end
+	Meets bool `json:"meets"` // every target holds at the pessimistic end of its interval
 	// Undecided reports that a longer run may show that the policy meets the targets.
 	Undecided bool        `json:"undecided,omitempty"`
 	Margins   []Margin    `json:"margins"`
 	Figures   sim.Figures `json:"figures"`
 }
 
-// Candidate is a policy with its figures and the length of the run that gave the figures.
+// Candidate is a policy with the figures and the lengths of its run.
 type Candidate struct {
 	Policy       Policy  `json:"policy"`
 	ScenarioHash string  `json:"scenario_hash"` // hash of the scenario with the candidate's policy
 	Seed         uint64  `json:"seed"`
 	Reps         int     `json:"reps"`
-	DurationS    float64 `json:"duration_s"` // length of the run with WarmupS, in which the fleet settles
+	DurationS    float64 `json:"duration_s"` // length of the run, including WarmupS, in which the fleet settles
 	WarmupS      float64 `json:"warmup_s"`
 	Grade
 }
@@ -100,33 +98,34 @@ type Candidate struct {
 // Margin tells how far a figure is from the bound of a target.
 type Margin struct {
 	Threshold
-	Value float64 `json:"value"` // value at the pessimistic end
+	Value float64 `json:"value"` // the pessimistic end of the figure's interval
 	Meets bool    `json:"meets"`
-	// Margin is the distance to the bound as a fraction of the target's tolerance. Margin is 0 on the bound,
-	// and -1 at twice the tolerance. Margin is also 0 for a figure that must be 0 and is 0.
+	// Margin is the distance to the bound as a fraction of the target's tolerance: 0 on the bound, and -1 at
+	// twice the tolerance. Margin is also 0 for a figure that must be 0 and is 0.
 	Margin float64 `json:"margin"`
 }
 
-// Stress has the grade of the chosen policy in one harder world.
+// Stress has the grade of the chosen policy under one stress.
 type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Must        bool   `json:"must"` // the question demands that the targets also hold under this stress
 	// Load is the demand for the most popular key in an overload, as a multiple of the key's limit.
 	Load float64 `json:"load,omitempty"`
-	// Adds is the effect of recurring faults, with the period in Description. Margins and Figures include
-	// Adds: false_reject_ratio is higher by Adds, and admitted_vs_central lower.
+	// Adds is the ratio of false rejects that a recurring fault adds. Margins and Figures contain Adds:
+	// false_reject_ratio is higher by Adds, and admitted_vs_central lower.
 	Adds float64 `json:"adds,omitempty"`
 	Grade
 }
 
-// Miss has the policy that came closest to the targets, and the reason why the plan does not choose it.
+// Miss has the policy that came closest to the targets.
 type Miss struct {
 	Closest Candidate `json:"closest"`
 	Stress  string    `json:"stress,omitempty"` // the stress that Closest fails; "" if none
 }
 
-// GoCode returns a Go expression for the limits of s, its fallback, and the settings that a plan chooses.
+// GoCode returns a Go expression for the limits and the fallback of s and for the settings that a plan
+// chooses.
 func GoCode(s sim.Scenario) string {
 	var b strings.Builder
 	b.WriteString("hybrid.Config{\n\tLimits: []hybrid.Limit{\n")

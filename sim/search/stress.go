@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// These constants are the stresses for the chosen policy. A fault happens in the middle of the run.
+// These constants are stresses for the chosen policy. A fault happens in the middle of the run.
 const (
 	StressClocks     = "clocks"      // clocks with twice the offset and twice the drift
 	StressOutage     = "outage"      // Redis refuses connections
@@ -20,7 +20,7 @@ const (
 	StressProcesses  = "processes"   // 1.5 times the processes share the same load
 )
 
-// Stresses lists the valid values of Question.MustHold, in the order of a Plan. Overloads are last.
+// Stresses lists the values of Question.MustHold, in the order of Plan.Stress.
 var Stresses = []string{
 	StressClocks, StressOutage, StressFailover, StressCrash, StressLostBucket, StressProcesses,
 	"load_1", "load_1.05", "load_1.5", "load_2", "load_3",
@@ -33,25 +33,24 @@ var loads = map[string]float64{"load_1": 1, "load_1.05": 1.05, "load_1.5": 1.5, 
 var ErrStress = errors.New("search: unknown stress")
 
 const (
-	// StressClocks gives correct clocks the errors of two bad quartzes (100 ppm each) and a host without NTP.
+	// Correct clocks get the errors of a host without NTP and of two quartzes that are wrong by 100 ppm each.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
-	// An outage lasts longer than a lease by default, and lengthens the run by its own length. In a short
-	// run, the outage lasts at most outageParts times the counted time.
+	// An outage lengthens the run by its own length, at most outageParts times the counted time.
 	stressOutage, outageParts = 30 * time.Second, 3
-	// A failover promotes an asynchronous replica that lags a little.
+	// A failover takes stressFailover, and its replica lacks the writes of the last stressLost.
 	stressFailover, stressLost = time.Second, 300 * time.Millisecond
-	// stressRestart is the time from a loss of Redis's data, or from a crash of a process, to the restart.
+	// stressRestart is the time that Redis or a crashed process takes to restart.
 	stressRestart = 100 * time.Millisecond
 )
 
-// often has the assumed time between two faults of a kind, which descriptions state in words. A plan divides
-// the tokens that a fault costs by the tokens admitted between two faults.
+// often has the assumed time between two faults of a kind, which descriptions of stresses name. A plan
+// divides the tokens that a fault costs by the tokens admitted between two faults.
 var often = map[string]time.Duration{
 	StressOutage: 24 * time.Hour, StressFailover: time.Hour, StressCrash: time.Hour, StressLostBucket: time.Hour,
 }
 
-// stressed returns a copy of s under a stress, and a description for users. s must have its defaults.
+// stressed returns a copy of s under a stress, and a description of the stress. s must have its defaults.
 func stressed(s sim.Scenario, name string) (harder sim.Scenario, description string) {
 	switch name {
 	case StressClocks:
@@ -92,8 +91,8 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 	return harder, fmt.Sprintf("%d processes instead of %d", processesOf(harder), processesOf(s))
 }
 
-// loaded returns s with rates scaled so that the demand for the most popular key is load times the key's
-// limit. s must have its defaults. ok is false if answers or a trace decide the load.
+// loaded returns s with the demand for the most popular key scaled to load times the key's limit. s must have
+// its defaults. ok is false for a workload whose load no rate decides.
 func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 	times := load / s.Load()
 	ok = times > 0
@@ -109,7 +108,7 @@ func multiply[T ~float64](x *T, times float64) { *x *= T(times) }
 
 // grown returns s with times as many processes under the same load.
 func grown(s sim.Scenario, times float64) sim.Scenario {
-	// In a closed loop, each process has clients of its own. All processes share any other load.
+	// In a closed loop, each process has its own clients. Any other load is shared by all processes.
 	s = eachLoad(s, func(w *sim.Workload) {
 		if w.Kind == sim.Closed {
 			w.Clients = max(1, int(math.Round(float64(w.Clients)/times)))
@@ -154,8 +153,8 @@ func withFault(s sim.Scenario, f sim.RedisFault) sim.Scenario {
 	return s
 }
 
-// crash kills a tenth of g's processes, at least one, and starts them again unless the group scales before
-// the restart. crash returns the number of killed processes.
+// crash kills a tenth of g's processes, at least one, and starts them again unless the group scales earlier.
+// crash returns the number of killed processes.
 func crash(g *sim.Group, at time.Duration) (killed int) {
 	count, next := g.Count, 0
 	for next < len(g.Scale) && g.Scale[next].At <= at {
@@ -170,8 +169,8 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 	return killed
 }
 
-// burden spreads the cost of the one fault in t over the time between two faults, and corrects the report of
-// t. calm has the figures without a fault. part is the increase of the ratio of false rejects.
+// burden spreads the cost of the fault in t over the time between two faults, and corrects the report of t.
+// calm has the figures without a fault. part is the increase of false_reject_ratio.
 func burden(t *trial, calm *sim.Figures, every time.Duration) (part float64) {
 	f := &t.report.Figures
 	counted := t.scenario.Duration - t.scenario.Warmup

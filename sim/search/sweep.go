@@ -24,7 +24,8 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// SweepVersion is the version of a SweepReport's JSON. A key that is removed or changes its meaning raises it.
+// SweepVersion is the version of a SweepReport's JSON. A key that is removed or changes its meaning raises
+// it.
 const SweepVersion = 1
 
 // ErrAxis is wrapped by every error about an axis's text or values.
@@ -77,8 +78,8 @@ type SweepReport struct {
 type Point struct {
 	Values       []string `json:"values"` // values in the order of the axes
 	ScenarioHash string   `json:"scenario_hash"`
-	// TargetInForce is the intended length of leases. The burst shortens policy.target, and the call budget of
-	// a large fleet lengthens it.
+	// TargetInForce is the intended length of leases. The burst shortens policy.target, and the call budget
+	// of a large fleet lengthens it.
 	TargetInForce string      `json:"target_in_force"`
 	Figures       sim.Figures `json:"figures"`
 	// Saturated marks a point with an overloaded Redis, whose figures show little about the policy.

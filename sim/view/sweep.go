@@ -48,7 +48,8 @@ func (v sweepView) delta() string {
 
 type sweepView struct{ *search.SweepReport }
 
-// sweepFigures lists the table's figures: the two that leases trade against each other, and the use of the limit.
+// sweepFigures lists the table's figures: the two that leases trade against each other, and the use of the
+// limit.
 var sweepFigures = []string{"false_reject_ratio", "calls_per_s", "admitted_vs_central"}
 
 func (v sweepView) table() Table {

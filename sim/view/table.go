@@ -62,8 +62,8 @@ func (t *Table) Cells() [][]Cell {
 	return cells
 }
 
-// String returns the table as aligned text, with two spaces between columns and a line under the head, without
-// the columns for pages.
+// String returns the table as aligned text, with two spaces between columns and a line under the head,
+// without the columns for pages.
 func (t *Table) String() string {
 	if t.Brief {
 		t = t.Means()
