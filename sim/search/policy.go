@@ -11,25 +11,24 @@ import (
 )
 
 const (
-	targetLow  = 5 * time.Millisecond // shorter targets make a call for every few requests: see shorter
+	targetLow  = 5 * time.Millisecond // shorter leases serve only a few requests each
 	targetMin  = time.Millisecond     // the shortest target that lease.Policy allows
 	targetHigh = 2 * time.Second      // longer leases strand tokens for longer than users wait
 	targetMost = 30 * time.Minute     // the longest target that lease.Policy allows
 	targetStep = 1.25                 // factor between two targets of the grid
-	fleetStep  = 4                    // factor between targets far below the target in force
-	targetFine = 1.04                 // factor between targets around the best target of the grid
-	// Leases of a slow limit may last longer than targetHigh, for tokensHigh tokens. Leases of only tokensLow
-	// tokens make a call for each request.
+	fleetStep  = 4                    // factor between two targets far below the target in force
+	targetFine = 1.04                 // factor between two targets near the best target of the grid
+	// Under a slow limit, the longest targets last for tokensHigh tokens of each process, and the shortest
+	// targets for tokensLow tokens.
 	tokensHigh, tokensLow = 100, 0.01
 )
 
-// ttlLong is the shortest explicit TTL, in targets. A lease with a TTL of ttlLong targets outlives 7 missed
-// renewals instead of 3. Longer TTLs are ttlLong times powers of two. An explicit TTL also bounds the leases
-// of a large fleet, to half of the TTL.
+// ttlLong is the shortest explicit TTL to try, in targets. Leases with this TTL outlive 7 missed renewals
+// instead of 3. Longer TTLs are ttlLong times a power of two. An explicit TTL also limits the leases of a
+// large fleet to half of the TTL.
 const ttlLong = 8
 
-// ownPolicy returns the policy of s, with a target that the limits allow. A default target or TTL stays a
-// default, which makes leases of a large fleet longer.
+// ownPolicy returns the policy of s with an explicit target reduced to the target that the limits allow.
 func ownPolicy(s sim.Scenario) lease.Policy {
 	p := s.Policy
 	if p.Target > 0 {
@@ -38,7 +37,7 @@ func ownPolicy(s sim.Scenario) lease.Policy {
 	return p
 }
 
-// options collects valid policies for s without repetition.
+// options collects policies that are valid for s, each once.
 type options struct {
 	s   sim.Scenario
 	all []lease.Policy
@@ -50,8 +49,8 @@ func (o *options) add(p lease.Policy) {
 	}
 }
 
-// gridOf returns the policies that a plan tries first: the scenario's own policy, a list of targets for each
-// overcommit, and budgets of calls for a large fleet or under a bound on calls.
+// gridOf returns the policies that a plan tries first: the scenario's own policy, targets for each
+// overcommit, and call budgets for a large fleet or for a target on calls.
 func gridOf(q Question) []lease.Policy {
 	s := q.Scenario
 	grid := options{s: s}
@@ -62,10 +61,10 @@ func gridOf(q Question) []lease.Policy {
 		for _, t := range targetsFor(s, p) {
 			grid.add(withLengths(s, p, t, 0))
 		}
-		// With the shortest target, only the budget of calls and delays after short grants limit the calls.
+		// With the shortest target, only the call budget and the delays after short grants limit the calls.
 		grid.add(withLengths(s, p, targetMin, 0))
 		grid.add(withLengths(s, p, targetMin, ttlLong))
-		for _, part := range []float64{0.5, 0.7, 1} { // leases become as long as the bound on calls demands
+		for _, part := range []float64{0.5, 0.7, 1} { // leases become as long as the target on calls demands
 			if p.CallsPerSecond = twoDigits(int64(part * callsMost(q.Targets))); p.CallsPerSecond > 0 {
 				grid.add(p)
 			}
@@ -91,8 +90,8 @@ func callsMost(targets []Threshold) float64 {
 	return 0
 }
 
-// overcommits returns the scenario's own overcommit, the larger powers of two from an eighth of the burst on,
-// and the largest allowed overcommit. A larger OvercommitMax adds values, and removes no value but the last.
+// overcommits returns the scenario's own overcommit, the powers of two above it that are at least an eighth
+// of the burst, and the largest allowed overcommit. A larger OvercommitMax removes only the last value.
 func overcommits(q Question) []int64 {
 	most, burst, own := overcommitMost(q), int64(math.MaxInt64), q.Scenario.Policy.Overcommit
 	for _, l := range q.Scenario.Limits {
@@ -111,8 +110,8 @@ func overcommits(q Question) []int64 {
 }
 
 // overcommitMost returns the largest overcommit to try. A lease takes at most a quarter of burst and
-// overcommit at the full rate (Policy.TargetFor). An overcommit of more than four times the tokens of the
-// longest lease therefore lengthens no lease.
+// overcommit at the full rate (Policy.TargetFor), so more than four times the tokens of the longest lease
+// lengthen no lease.
 func overcommitMost(q Question) int64 {
 	rate := 0.0
 	for _, l := range q.Scenario.Limits {
@@ -122,14 +121,14 @@ func overcommitMost(q Question) int64 {
 	return max(useful, q.Scenario.Policy.Overcommit)
 }
 
-// targetsFor returns the targets to try with p, longest first. The burst caps a target.
+// targetsFor returns the targets to try with p, longest first.
 func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	p.Target = longest(s)
 	low := min(max(targetLow, tokensLast(s, tokensLow)), p.TargetFor(s.Limits)/4)
 	for t := p.Target; t >= low; {
 		all = append(all, t)
 		factor := targetStep
-		if t < s.FleetTarget()/2 { // the budget of calls makes leases longer than this target
+		if t < s.FleetTarget()/2 { // the call budget makes leases longer than this target
 			factor = fleetStep
 		}
 		t = time.Duration(float64(t) / factor)
@@ -137,8 +136,8 @@ func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	return all
 }
 
-// shorter returns policies with shorter leases than the grid's, down to the shortest target. If the budget of
-// calls lengthens a lease, shorter adds a policy with a larger budget.
+// shorter returns policies with shorter leases than the grid's, down to the shortest target. Where the call
+// budget would lengthen the leases of a policy, shorter adds a policy with a larger budget.
 func shorter(q Question) []lease.Policy {
 	s := q.Scenario
 	below := options{s: s}
@@ -159,7 +158,8 @@ func shorter(q Question) []lease.Policy {
 	return below.all
 }
 
-// tokensLast returns how long the tightest limit takes to give each process n tokens, at most targetMost.
+// tokensLast returns the time in which the tightest limit refills n tokens for each process, at most
+// targetMost.
 func tokensLast(s sim.Scenario, n float64) time.Duration {
 	seconds := 0.0
 	for _, l := range s.Limits {
@@ -178,8 +178,8 @@ func processesOf(s sim.Scenario) (all int) {
 // longest returns the longest target to try with s.
 func longest(s sim.Scenario) time.Duration { return max(targetHigh, tokensLast(s, tokensHigh)) }
 
-// withLengths returns p with a target that the burst allows, and with a TTL in targets (0 for the default).
-// An explicit TTL leaves time for a call and its retry.
+// withLengths returns p with a target that the burst allows, and with a TTL in targets, 0 for the default. An
+// explicit TTL leaves time for a call and its retry.
 func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) lease.Policy {
 	p.Target = max(twoDigits(target), targetMin)
 	p.Target = p.TargetFor(s.Limits)
@@ -190,6 +190,7 @@ func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) leas
 	return p
 }
 
+// withBudget returns p with times its call budget.
 func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	config := p.ConfigFor(s.Limits, 0, s.CallTimeout)
 	p.CallsPerSecond = twoDigits(int64(float64(config.CallBudget()) * times))
@@ -199,13 +200,13 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 // centers is the number of best policies around which a plan refines the grid.
 const centers = 2
 
-// around returns policies together with policies near the best trials; trials must be sorted. The added
-// policies have targets between neighbours in the grid, and longer TTLs up to the longest target's. In a
-// large fleet, around also varies the best trial's budget of calls, with a long TTL, which then saves calls.
+// around returns policies together with policies near the best trials. trials must be sorted, best first. The
+// added policies have targets between two targets of the grid, and longer TTLs. For a large fleet, around
+// also varies the call budget of the best trial, with a long TTL.
 func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	near, n := options{all: policies}, 0
 	for i, t := range trials {
-		// Equal calls mean that t is equivalent to the trial before.
+		// A trial with as many calls as the trial before is equivalent to it.
 		if n == centers || i > 0 && t.calls() == trials[i-1].calls() {
 			continue
 		}
@@ -277,7 +278,7 @@ func twoDigits[N ~int64](n N) N {
 	return (n + unit/2) / unit * unit
 }
 
-// lasting returns s with the duration d, and with the defaults that depend on d. A workload keeps the times
+// lasting returns s with the duration d, and with the defaults that depend on d. A workload keeps those times
 // that its kind uses. s must have its defaults.
 func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
 	s.Duration = d
@@ -291,7 +292,8 @@ func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
 	}).Defaults()
 }
 
-// eachLoad returns a copy of s in which change has changed the shared workload and the workloads of groups.
+// eachLoad returns a copy of s in which change has been applied to the shared workload and to those of
+// groups.
 func eachLoad(s sim.Scenario, change func(w *sim.Workload)) sim.Scenario {
 	change(&s.Workload)
 	s.Groups = slices.Clone(s.Groups)

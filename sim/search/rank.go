@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	// alike is the fraction by which a simpler policy may make more calls than the cheapest policy and still
-	// be chosen. Chance changes calls by about as much.
-	alike = 0.02
-	// apart is the least factor between the calls of two trade-offs; a plan lists at most tradeOffsMax.
-	apart        = 10.0 / 9
-	tradeOffsMax = 8
-	// finalists is the number of best policies in promising, and ranges the number of ranges of calls.
-	finalists, ranges = 3, 6
+	// alike is the fraction by which a simpler policy may make more calls than the cheapest one and still be
+	// chosen. Chance changes calls by about as much.
+	alike        = 0.02
+	apart        = 10.0 / 9 // the least factor between the calls of two trade-offs
+	tradeOffsMax = 8        // the largest number of trade-offs in a plan
+	finalists    = 3        // number of best policies in promising
+	ranges       = 6        // number of ranges of calls in promising
 )
 
 func (t *trial) calls() float64    { return t.report.CallsPerS.Mean }
@@ -32,15 +31,15 @@ func (t *trial) margin(at end) float64 { return leastMargin(t.targets, t.report,
 // open reports whether longer runs may show that t meets the targets.
 func (t *trial) open() bool { return !t.meets(pessimistic) && (t.unsettled || t.meets(optimistic)) }
 
-// mayReplace reports whether t makes noticeably fewer calls than best, or best misses the targets.
+// mayReplace reports whether best misses the targets, or t makes fewer calls by more than the fraction alike.
 func (t *trial) mayReplace(best *trial) bool {
 	return !best.meets(pessimistic) || t.calls()*(1+alike) < best.calls()
 }
 
-// decided reports whether a run of half the length agreed, or the scenario has only one length.
+// decided reports whether a run of half the length gave the same verdict, or the scenario has a fixed length.
 func (t *trial) decided() bool { return !t.scenario.Stationary() || t.shorter != nil && !t.shaky() }
 
-// shaky reports whether a longer run of t may give another verdict.
+// shaky reports whether a longer run of the policy of t may give another verdict.
 func (t *trial) shaky() bool {
 	o := t.shorter
 	return t.scenario.Stationary() && (t.unsettled || t.open() || o != nil &&
@@ -56,10 +55,10 @@ func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	return least
 }
 
-// ranked sorts trials, best first. Trials that meet the targets at the given end come first, by calls; the
-// other trials follow, by margin. Among trials with about the fewest calls, the order is: the scenario's own
-// policy, then the least overcommit, the shortest TTL and the largest margin. A short TTL is good because the
-// tokens of a crashed process are out of reach for a TTL.
+// ranked sorts trials, best first. Trials that meet the targets at the given end come first, by calls. The
+// other trials follow, by margin. Trials within the fraction alike of the fewest calls are sorted by these
+// criteria: the scenario's own policy first, the least overcommit, the shortest TTL, the largest margin. A
+// short TTL is good because the tokens of a crashed process are out of reach for a TTL.
 func ranked(trials []*trial, at end) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
@@ -85,8 +84,8 @@ func ranked(trials []*trial, at end) []*trial {
 }
 
 // promising returns the policies that deserve longer runs: the best policies at each end of the intervals,
-// and the most accurate policy in each range of calls. The accurate policies are candidates if the cheap ones
-// were lucky or fail under stress, and they are the plan's trade-offs.
+// and the most accurate policy in each range of calls. The accurate policies become trade-offs. One of them
+// is chosen if the cheaper policies were lucky or fail under stress.
 func promising(trials []*trial) []lease.Policy {
 	var all []*trial
 	for at := pessimistic; at <= optimistic; at++ {
@@ -110,8 +109,8 @@ func promising(trials []*trial) []lease.Policy {
 	return policiesOf(append(all, slices.DeleteFunc(spread, func(t *trial) bool { return t == nil })...))
 }
 
-// traded returns the targets that a plan trades against lease calls. traded returns defaultTargets if the
-// targets bound only calls, redis_cpu and the promise.
+// traded returns the targets about accuracy, which a plan trades against lease calls, or defaultTargets if
+// there is no such target.
 func traded(targets []Threshold) (all []Threshold) {
 	for _, t := range targets {
 		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
@@ -124,11 +123,11 @@ func traded(targets []Threshold) (all []Threshold) {
 	return all
 }
 
-// breaks reports whether any replication admitted more tokens than the promise allows.
+// breaks reports whether any replication admitted more tokens than the bound allows.
 func breaks(f *sim.Figures) bool { return f.BoundExceededBy.Worst > 0 }
 
-// tradeOffs returns trials that keep the promise, sorted by calls, including the chosen trial. Each trial
-// makes noticeably more calls than the trial before it, and is noticeably more accurate.
+// tradeOffs returns the chosen trial and trials that keep the bound, sorted by calls. From one trial to the
+// next, the calls grow by the factor apart or more, and the accuracy grows too.
 func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	front := slices.DeleteFunc(slices.Clone(trials), func(t *trial) bool {
 		return slices.Contains(t.targets, promise) && breaks(&t.report.Figures) ||
@@ -162,13 +161,11 @@ func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	}
 }
 
-// BoundFigure is the figure that must be 0 in every plan whose policy makes the promise.
+// BoundFigure is the figure that must be 0 in a plan with the fallback deny.
 const BoundFigure = "bound_exceeded_by"
 
 var (
-	// promise is the target of a policy that keeps the bound during all faults of Redis.
-	promise = Threshold{Figure: BoundFigure, Part: "worst", Op: "<="}
-	// defaultTargets tolerates one false reject in two hundred requests.
+	promise        = Threshold{Figure: BoundFigure, Part: "worst", Op: "<="}
 	defaultTargets = []Threshold{AtMost("false_reject_ratio", 0.005)}
 )
 
@@ -202,7 +199,7 @@ func validateTargets(targets []Threshold) error {
 	return errors.Join(errs...)
 }
 
-// end is a position in a figure's interval, ordered from bad to good for the target.
+// end is a position in a figure's interval. Positions are ordered from bad to good for the target.
 type end int
 
 const (
@@ -211,7 +208,7 @@ const (
 	optimistic
 )
 
-// value returns one end of the interval of the figure that t compares.
+// value returns one position in the interval of the figure that t compares.
 func (t Threshold) value(report *sim.Report, at end) float64 {
 	if at == expected {
 		t.Part = cmp.Or(t.Part, "mean")
@@ -223,9 +220,10 @@ func (t Threshold) value(report *sim.Report, at end) float64 {
 	return low
 }
 
-// margin returns the distance of the report from the bound, as a fraction of the target's tolerance: 0 on the
-// bound, and -1 at twice the tolerance. An upper bound tolerates its value, a lower bound 1 minus its value.
-// For a target that tolerates nothing, margin returns the miss itself, or +Inf without a miss.
+// margin returns the distance of the report's figure from the bound of t, as a fraction of the tolerance: 0
+// on the bound, and -1 at twice the tolerance. An upper bound tolerates its value, and a lower bound 1 minus
+// its value. For a target that tolerates nothing, margin returns the excess as a negative number, or +Inf
+// without an excess.
 func (t Threshold) margin(report *sim.Report, at end) float64 {
 	x := t.value(report, at)
 	room, tolerated := t.Bound-x, t.Bound

@@ -26,9 +26,8 @@ var (
 //	bound_exceeded_by.worst == 0
 //	false_reject_ratio < 0.5%
 //
-// FIGURE is a JSON key. FIGURE alone means the figure's whole interval or range: "false_reject_ratio < 0.5%"
-// holds only if every value in the interval is below 0.5 %. FIGURE.mean, .low, .high or .worst is a single
-// number. OP is one of < <= > >= == !=.
+// FIGURE is a JSON key. FIGURE alone stands for every value in the figure's interval or range. FIGURE.mean,
+// .low, .high or .worst is a single number. OP is one of < <= > >= == !=.
 type Threshold struct {
 	Figure string  `json:"figure"`
 	Part   string  `json:"part,omitempty"` // empty for the whole interval
@@ -57,8 +56,8 @@ var (
 	}
 )
 
-// ParseThreshold parses "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a ratio, the % is
-// required unless NUMBER is 0.
+// ParseThreshold parses "FIGURE OP NUMBER". NUMBER is decimal and may end in %. A ratio other than 0 needs
+// the %.
 func ParseThreshold(text string) (Threshold, error) {
 	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
@@ -108,7 +107,7 @@ func (t Threshold) String() string {
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'g', 12, 64) }
 
-// interval returns the ends of the figure's interval.
+// interval returns the ends of the interval of the figure that t compares.
 func (t Threshold) interval(report *sim.Report) (low, high float64) {
 	f := FigureOf(&report.Figures, t.Figure)
 	if t.Part == "" {
@@ -118,8 +117,8 @@ func (t Threshold) interval(report *sim.Report) (low, high float64) {
 	return x, x
 }
 
-// Failure describes a figure that misses the threshold, or returns "" if the report meets the threshold. A
-// NaN meets no threshold.
+// Failure describes the figure if it misses the threshold, or returns "" if it does not. A NaN misses every
+// threshold.
 func (t Threshold) Failure(report *sim.Report) string {
 	low, high := t.interval(report)
 	switch {
@@ -157,8 +156,7 @@ func FigureNames() (names []string) {
 	return names
 }
 
-// FigureOf returns the figure of a report with this JSON key. FigureOf panics for an unknown name, which the
-// parsers refuse.
+// FigureOf returns the figure of a report with this JSON key. FigureOf panics for an unknown key.
 func FigureOf(report interface{ All() []sim.Named }, name string) sim.Figure {
 	all := report.All()
 	return *all[slices.IndexFunc(all, func(named sim.Named) bool { return named.Name == name })].Figure
