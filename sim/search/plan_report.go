@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// PlanVersion is the version of a Plan's JSON. A key that is removed or changes its meaning raises it.
+// PlanVersion is the version of a Plan's JSON. It rises with a key that is removed or changes its meaning.
 const PlanVersion = 1
 
 // These constants are the verdicts of a plan.
@@ -28,8 +28,8 @@ type Plan struct {
 	ConfirmSeed   uint64      `json:"confirm_seed"` // seed of the confirmation, which the search does not use
 	Targets       []Threshold `json:"targets"`
 	Verdict       string      `json:"verdict"` // found, infeasible or undecided
-	// Chosen is the advised policy, and Given the scenario's own. Both are nil unless the verdict is Found.
-	// All figures of a plan come from the confirmation's seeds.
+	// Chosen is the advised policy, and Given the scenario's own policy. Chosen and Given are nil unless the
+	// verdict is Found. All figures of a plan come from the confirmation's seeds.
 	Chosen *Candidate `json:"chosen,omitempty"`
 	Given  *Candidate `json:"given,omitempty"`
 	Stress []Stress   `json:"stress,omitempty"` // grades of Chosen under each stress

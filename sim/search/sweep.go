@@ -24,8 +24,8 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// SweepVersion is the version of a SweepReport's JSON. A key that is removed or changes its meaning raises
-// it.
+// SweepVersion is the version of a SweepReport's JSON. It rises with a key that is removed or changes its
+// meaning.
 const SweepVersion = 1
 
 // ErrAxis is wrapped by every error about an axis's text or values.
