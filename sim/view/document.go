@@ -141,13 +141,13 @@ func (d Document) Write(w io.Writer, format string) error {
 	return fmt.Errorf("view: there is no format %q", format)
 }
 
-// factLine returns facts as lines of text, without a line break inside a fact.
+// factLine returns facts as lines of text.
 func factLine(facts []Fact) string {
 	words := make([]string, len(facts))
 	for i, f := range facts {
-		words[i] = together(f.Name + " " + f.Value)
+		words[i] = f.Name + " " + f.Value
 	}
-	return strings.ReplaceAll(Wrap(strings.Join(words, ", "), lineMax), noBreak, " ")
+	return Wrap(strings.Join(words, ", "), lineMax)
 }
 
 // numeric formats a number for a cell of a page. A number and its unit stay on one line. The number's

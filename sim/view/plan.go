@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
@@ -241,14 +240,9 @@ func (v planView) judge(d *Document) {
 		} else {
 			d.say(Neutral, "The closest is %s.", closest)
 		}
-		if v.Miss.Stress == "" && v.meansMeet(&v.Miss.Closest) {
-			d.say(Neutral, "Its means meet the targets; the pessimistic ends over its %s do not.%s",
-				Count(v.Miss.Closest.Reps, "replication"), either(v.Miss.Closest.Reps < 10,
-					" Intervals need --reps 10.", " More --reps narrow intervals, not ranges."))
-		} else {
-			d.say(Neutral, "The trade-offs show what other targets can be met. A larger burst allows longer "+
-				"leases; so do --overcommit-max and, for a large fleet, a lower policy.calls_per_second.")
-		}
+		d.say(Neutral, "The trade-offs show what other targets can be met. A larger burst allows longer leases; so do "+
+			"--overcommit-max and, for a large fleet, a lower policy.calls_per_second. Ten --reps or more give "+
+			"intervals, which more --reps narrow.")
 	}
 }
 
@@ -284,14 +278,6 @@ func (v planView) excess(d *Document) {
 		d.say(Bad, "It may exceed the bound, which is not a target here because policy.fallback is not "+
 			"deny: in the worst window by %s (stress: %s).", Number(x), worst.Description)
 	}
-}
-
-// meansMeet reports whether the mean figures of a candidate meet all targets.
-func (v planView) meansMeet(c *search.Candidate) bool {
-	return !slices.ContainsFunc(v.Targets, func(t search.Threshold) bool {
-		t.Part = cmp.Or(t.Part, "mean")
-		return t.Failure(&sim.Report{Figures: c.Figures}) != ""
-	})
 }
 
 func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }

@@ -23,15 +23,6 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 			p.Chosen.Figures.CallsPerS, p.RequestsPerS = fig(88.4, 88.4, 88.4, 1), perSecond
 		}
 	}
-	// A miss of what at most 2 % was wanted of.
-	misses := func(mean float64, reps int) func(*search.Plan) {
-		return func(p *search.Plan) {
-			p.Targets, p.Miss.Stress = []search.Threshold{search.AtMost("false_reject_ratio", 0.02)}, ""
-			p.Miss.Closest.Figures.FalseRejectRatio = sim.Figure{Mean: mean, Low: 0.017, High: 0.0203, Range: true}
-			p.Miss.Closest.Reps = reps
-		}
-	}
-	const few = "Its means meet the targets; the pessimistic ends over its "
 	undecided := func(settles float64) func(*search.Plan) {
 		return func(p *search.Plan) { p.Verdict, p.Miss.Stress, p.SettlesS = search.Undecided, "", settles }
 	}
@@ -63,11 +54,7 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 		{planned, func(p *search.Plan) { p.Given.Policy = p.Chosen.Policy },
 			wording{"That is the scenario's own policy.", ""}},
 		{missed, func(p *search.Plan) { p.Miss.Stress = search.StressClocks },
-			wording{"which fails under stress (clocks). neutral: The trade-offs show", few}},
-		{missed, misses(0.019, 4), wording{few + "4 replications do not. Intervals need --reps 10.",
-			"--overcommit-max"}},
-		{missed, misses(0.019, 12), wording{few + "12 replications do not. More --reps", "Intervals need"}},
-		{missed, misses(0.021, 12), wording{"--overcommit-max", few}},
+			wording{"which fails under stress (clocks). neutral: The trade-offs show", ""}},
 	} {
 		p := c.of(t)
 		c.change(&p)

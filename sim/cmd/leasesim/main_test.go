@@ -165,8 +165,6 @@ plan --false-rejects half => "half": has no unit: a ratio is in percent, like 0.
 plan --redis-calls 0 => --redis-calls is 0, must be above 0
 plan --wait-p99 -1s => --wait-p99 is -1s, must be at least 0
 plan --confidence 100% => --confidence is 100%, must be 50% to 99.99%
-plan --overcommit-max 4503599627370495
-  => --overcommit-max 4503599627370495: policy.overcommit is 4503599627370495, must be at most 45035996
 plan --overcommit-max -1 => --overcommit-max is -1, must be at least 0
 plan --stress-must-hold=weather
   => unknown stress "weather", must be one of ["clocks" "outage" "failover" "crash" "lost_bucket" "processes" "load_1"

@@ -139,11 +139,6 @@ func (f *shared) plan(o planFlags) error {
 		return fmt.Errorf("%w: --overcommit-max is %d, must be at least the scenario's policy.overcommit, %d",
 			errUsage, o.overcommitMax, own)
 	}
-	most := q.Scenario
-	most.Policy.Overcommit = max(most.Policy.Overcommit, o.overcommitMax)
-	if err := most.Validate(); err != nil {
-		return fmt.Errorf("%w: --overcommit-max %d: %w", errUsage, o.overcommitMax, err)
-	}
 	lab, clear := f.lab(float64(o.confidence))
 	plan, err := lab.Plan(f.cmd.Context(), q)
 	clear()
