@@ -13,8 +13,8 @@ type Tally struct {
 	Swapped      int64
 	FalseRejects int64
 
-	// Credit counts admitted tokens that the central bucket denied and that no false reject has been swapped
-	// with yet. credit has the same count for each key.
+	// Credit counts admitted tokens that the central bucket denied, without those that have been swapped with
+	// a false reject. credit has the same count for each key.
 	Credit int64
 	credit []int64
 }

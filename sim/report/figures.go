@@ -250,12 +250,12 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 	}
 }
 
-// Saturated is the fraction of busy time at which a shard of Redis begins to fall behind at times. Calls then
-// queue, and their waits show little about the policy.
+// Saturated is the fraction of busy time at which calls to a shard of Redis begin to queue. Their waits then
+// show little about the policy.
 const Saturated = 0.9
 
 // fewest is the smallest number of replications for which a figure has an interval. Student's t assumes
-// normal values. With five other values, 95 % intervals contained the mean in 92 % of the cases.
+// normal values. With five values of other kinds, 95 % intervals contained the mean in 92 % of the cases.
 const fewest = 10
 
 // figureOf returns the mean of xs with its interval. low marks a figure whose lowest value is the worst

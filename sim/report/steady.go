@@ -2,7 +2,8 @@ package report
 
 // A fleet has a stock: tokens in leases, and tokens that the bucket reserves for other holders. These tokens
 // are out of use once, when the fleet starts or grows and after each fault. The fleet then rejects requests
-// for the tokens in the stock: a number of tokens that does not grow with the run. Later rejects are a ratio.
+// for the tokens in the stock: a number of tokens that does not grow with the run. Later rejects do grow with
+// it.
 
 // Phase is a kind of period in a run.
 type Phase int
@@ -40,14 +41,15 @@ type Accuracy struct {
 // up and down, so the difference of two points alone could show a change that is no trend.
 type trend struct{ n, x, y, xx, xy float64 }
 
-// falls returns how far the line falls while the central bucket admits over tokens.
-func (t *trend) falls(over int64) int64 {
+// falls returns the tokens of credit by which the line falls while the central bucket admits this many
+// tokens.
+func (t *trend) falls(tokens int64) int64 {
 	spread := float64(t.n*t.xx) - float64(t.x*t.x)
 	if spread <= 0 {
 		return 0
 	}
 	slope := (float64(t.n*t.xy) - float64(t.x*t.y)) / spread
-	return max(0, -int64(slope*float64(over)))
+	return max(0, -int64(slope*float64(tokens)))
 }
 
 // Point adds a point of the Series to the trend.

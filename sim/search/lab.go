@@ -62,7 +62,7 @@ type trial struct {
 	times     int    // counted time, as a multiple of the scenario's counted time
 	shorter   *trial // the same policy in a run of half the length; nil if none
 	unsettled bool   // the fleet takes longer to settle than a run may last
-	broken    string // the stress that the policy must withstand, and fails
+	broken    string // name of a stress in Question.MustHold that the policy fails
 	unclear   bool   // a longer run may show that the policy withstands the stress
 }
 

@@ -58,8 +58,8 @@ const (
 )
 
 // All replications of a run together simulate at most requestsMost requests, or requestsTimes the requests of
-// the given scenario if that is more. To settle within that, a fleet may have fewer replications, down to
-// repsLeast. A fleet that cannot settle within these requests gets no verdict.
+// the given scenario if that is more. If the fleet does not settle within that number, the run has fewer
+// replications, down to repsLeast. If it does not settle then either, it gets no verdict.
 const (
 	requestsMost  = 2e7
 	requestsTimes = 4
@@ -238,8 +238,8 @@ func (p *planning) cheaper(best *trial) []lease.Policy {
 }
 
 // trial prepares a simulation of the scenario world with a policy. The run counts from the time when the
-// fleet has settled. It counts for the length of the round r, or for half of the settling time if that is
-// longer, multiplied by times. A scenario that is not stationary keeps its own length.
+// fleet has settled. The counted time is that of the round r, or half of the settling time if that is longer,
+// multiplied by times. A scenario that is not stationary keeps its own length.
 func (p *planning) trial(r round, world sim.Scenario, policy lease.Policy, seed uint64, times int) *trial {
 	world.Policy = policy
 	t := &trial{scenario: world, targets: p.q.Targets, times: times}

@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// PlanVersion is the version of a Plan's JSON. It rises with a key that is removed or changes its meaning.
+// PlanVersion is the version of a Plan's JSON, which rises if a key is removed or changes its meaning.
 const PlanVersion = 1
 
 // These constants are the verdicts of a plan.
@@ -39,8 +39,7 @@ type Plan struct {
 	// BurstWanted is the burst that the call budget of Chosen needs, or 0 if every limit has enough. A
 	// limiter with a smaller burst logs a warning.
 	BurstWanted int64 `json:"burst_wanted,omitempty"`
-	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each request makes as
-	// many calls.
+	// RequestsPerS is the number of requests per second, and of calls of a limiter that asks Redis each time.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`
 	// Load is the demand for the most popular key as a multiple of the key's limit, or 0 without a Chosen.
 	Load float64 `json:"load,omitempty"`

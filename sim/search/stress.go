@@ -92,7 +92,7 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 }
 
 // loaded returns s with the demand for the most popular key scaled to load times the key's limit. s must have
-// its defaults. ok is false for a workload whose load no rate decides.
+// its defaults. ok is false if a trace, or the limiter's answers, decide the load.
 func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 	times := load / s.Load()
 	ok = times > 0

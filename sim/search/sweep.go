@@ -24,7 +24,7 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// SweepVersion is the version of a SweepReport's JSON. It rises with a key that is removed or changes its
+// SweepVersion is the version of a SweepReport's JSON, which rises if a key is removed or changes its
 // meaning.
 const SweepVersion = 1
 

@@ -63,7 +63,7 @@ const (
 	Bad     Mood = "bad"
 )
 
-// Section is a section of a document. The text format omits a section without a table and code.
+// Section is a section of a document. The text format omits a section that has neither a table nor code.
 type Section struct {
 	Title  string
 	Text   []string // paragraphs of the section

@@ -81,7 +81,8 @@ func interval(f sim.Figure, scale float64) string {
 	return round(mean) + " ± " + round(half)
 }
 
-// known returns the decimals of the first two digits of half, and a function that rounds to these decimals.
+// known returns the number of decimals that show two digits of half, and a function that rounds to that
+// number.
 func known(half float64) (decimals int, round func(float64) string) {
 	decimals = 1 - exponent(half)
 	return decimals, func(x float64) string {

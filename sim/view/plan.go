@@ -159,7 +159,8 @@ func targetTable(margins []search.Margin) Table {
 
 func holds(meets bool) string { return either(meets, "holds", "missed") }
 
-// named returns the figures in a plan's tables: calls, the targets' figures, and the usual figures.
+// named returns the figures in a plan's tables: calls, the targets' figures, and the two usual ones of
+// accuracy.
 func (v planView) named() []string {
 	names := []string{"calls_per_s"}
 	for _, t := range v.Targets {

@@ -99,8 +99,8 @@ func (t *Table) String() string {
 // lineMax is the largest number of characters in a line of text.
 const lineMax = 80
 
-// Wrap breaks lines of text at blanks, into lines of at most `most` characters. A longer word stays whole.
-// Each piece of a broken line begins with the leading blanks of the line.
+// Wrap breaks lines of text at blanks, into lines of at most `most` characters. A word that is longer stays
+// whole. Each piece of a broken line begins with the leading blanks of the line.
 func Wrap(text string, most int) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
