@@ -269,12 +269,7 @@ func TestBadQuestionsAreRefusedBeforeAnythingRuns(t *testing.T) {
 	w := &world{before: func(sim.Scenario) error { t.Error("something ran"); return nil }}
 	invalid := fleet()
 	invalid.Limits = nil
-	bounded := func(targets ...Threshold) Question { return Question{Scenario: fleet(), Targets: targets} }
 	for want, q := range map[string]Question{
-		`"calls" is not a figure`:           bounded(AtMost("calls", 1)),
-		`"NaN" is not a number`:             bounded(AtMost("jain", math.NaN())),
-		"jain is bounded twice":             bounded(AtMost("jain", 1), AtMost("jain", 2)),
-		"no plan can be made for jain == 1": bounded(Threshold{Figure: "jain", Op: "==", Bound: 1}),
 		`unknown stress "weather", must be one of ["clocks" "outage" "failover" "crash" "lost_bucket" "processes" "load_1" `: {
 			Scenario: fleet(), MustHold: []string{"weather"},
 		},

@@ -2,8 +2,6 @@ package search
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 
@@ -179,24 +177,6 @@ func targetsOf(q Question) []Threshold {
 		targets = append(slices.Clip(targets), promise)
 	}
 	return targets
-}
-
-// validateTargets returns an error for all targets that a plan cannot judge.
-func validateTargets(targets []Threshold) error {
-	var errs []error
-	for i, t := range targets {
-		_, err := ParseThreshold(t.String())
-		twin := func(o Threshold) bool { return o.name() == t.name() && o.Op == t.Op }
-		switch {
-		case err != nil:
-		case t.Op != "<=" && t.Op != ">=":
-			err = fmt.Errorf("%w: no plan can be made for %s", ErrThreshold, t)
-		case slices.ContainsFunc(targets[:i], twin):
-			err = fmt.Errorf("%w: %s is bounded twice", ErrThreshold, t.name())
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 // end is a position in a figure's interval. Positions are ordered from bad to good for the target.

@@ -42,7 +42,7 @@ func TestAChartLeavesOutWhatIsNoNumber(t *testing.T) {
 
 func TestASweepOfOneParameterHasAChartForEachQuestion(t *testing.T) {
 	// Given a sweep of one parameter, then each question has its chart;
-	r := swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=1s")
+	r := swept(t, "policy.target=10ms,20ms,80ms")
 	charts := Sweep(r, "", "").Sections[0].Charts
 	testkit.Must(t, len(charts) == len(questions), "%d charts", len(charts))
 	for i, c := range charts {

@@ -25,9 +25,8 @@ func Sweep(r search.SweepReport, text, command string) Document {
 		Count(len(r.Points), "point"), Count(r.Reps, "replication"), Number(r.DurationS))
 	v := sweepView{&r}
 	v.judge(&d)
-	varied := slices.DeleteFunc(slices.Clone(r.Axes), func(a search.Axis) bool { return len(a.Values) < 2 })
-	if len(varied) == 1 {
-		d.Sections = append(d.Sections, v.charts(varied[0]))
+	if len(r.Axes) == 1 {
+		d.Sections = append(d.Sections, v.charts())
 	}
 	d.tabulate("All points", v.table(), glossary(sweepFigures...)+" Target in force: the length of "+
 		"leases, which the burst may shorten and the budget of calls (policy.calls_per_second) lengthen.",
@@ -113,7 +112,8 @@ var questions = []struct{ figure, question, unit string }{
 }
 
 // charts returns a section with charts of figures over the only parameter that varies.
-func (v sweepView) charts(across search.Axis) Section {
+func (v sweepView) charts() Section {
+	across := v.Axes[0]
 	s := Section{Title: "Over " + across.Path, Text: []string{fmt.Sprintf("Dots are means. Bands are their %s "+
 		"intervals, or the ranges of the replications.", Percent(v.Confidence))}}
 	at, logarithmic := placesOf(across.Values)

@@ -162,7 +162,8 @@ sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5' => 0.5 i
 plan --false-rejects 0.5 => "0.5": has no unit: a ratio is in percent, like 0.5%
 plan --confidence 0.95 => "0.95": has no unit
 plan --false-rejects half => "half": has no unit: a ratio is in percent, like 0.5%
-plan --redis-calls 0 => --redis-calls is 0, must be above 0
+plan --redis-calls 0 => --redis-calls is 0, must be above 0 and finite
+plan --redis-calls Inf => --redis-calls is +Inf, must be above 0 and finite
 plan --wait-p99 -1s => --wait-p99 is -1s, must be at least 0
 plan --confidence 100% => --confidence is 100%, must be 50% to 99.99%
 plan --overcommit-max -1 => --overcommit-max is -1, must be at least 0

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -114,7 +115,8 @@ func (o planFlags) question(changed func(flag string) bool) (q search.Question, 
 		q.Targets = append(q.Targets, search.AtMost("wait_ms_p99", o.waitP99.Seconds()*1000))
 	}
 	var all faults
-	all.addf(changed("redis-calls") && !(o.redisCalls > 0), "--redis-calls is %v, must be above 0", o.redisCalls)
+	all.addf(changed("redis-calls") && !(o.redisCalls > 0 && o.redisCalls < math.Inf(1)),
+		"--redis-calls is %v, must be above 0 and finite", o.redisCalls)
 	all.addf(o.waitP99 < 0, "--wait-p99 is %v, must be at least 0", o.waitP99)
 	x := float64(o.confidence)
 	all.addf(!(x >= 0.5 && x <= 0.9999), "--confidence is %v%%, must be 50%% to 99.99%%", 100*x)
