@@ -79,10 +79,7 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 		for i := range s.Groups {
 			killed += crash(&s.Groups[i], middle(s))
 		}
-		if killed == 1 {
-			return s, "1 of the processes crashes, once an hour"
-		}
-		return s, fmt.Sprintf("%d of the processes crash, once an hour", killed)
+		return s, fmt.Sprintf("%d of %d processes killed, once an hour", killed, processesOf(s))
 	}
 	if load, ok := loads[name]; ok {
 		return s, fmt.Sprintf("a load of %v times the limit", load)

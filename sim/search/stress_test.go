@@ -120,7 +120,7 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	testkit.Check(t, after == before && s.Redis.Faults[:1][0].Kind == "", "%s, was %s", after, before)
 	testkit.Check(t, described == "7 processes instead of 4", "%s", described)
 	for count, want := range map[int]string{
-		4: "1 of the processes crashes, once an hour", 20: "2 of the processes crash, once an hour",
+		4: "1 of 4 processes killed, once an hour", 20: "2 of 20 processes killed, once an hour",
 	} {
 		_, described := stressed(sim.Scenario{Groups: []sim.Group{{Count: count}}}.Defaults(), StressCrash)
 		testkit.Check(t, described == want, "%d processes: %q, want %q", count, described, want)

@@ -25,7 +25,6 @@ func Plan(p search.Plan, text, command string) Document {
 		by = "in one replication, which has no interval (see --reps)"
 	}
 	d.Subtitle = fmt.Sprintf("Fewest lease calls with %s, %s.", strings.Join(goals, ", "), by)
-	d.Facts = slices.Insert(d.Facts, 2, Fact{"confirmed on seed", fmt.Sprint(p.ConfirmSeed)})
 	v := planView{&p}
 	v.judge(&d)
 	if p.Chosen != nil {
