@@ -3,7 +3,6 @@ package view
 import (
 	"cmp"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -207,13 +206,3 @@ const Own = "yuzhi"
 
 // limits reports whether one central bucket denied any request. Without denials, a run has no rejects.
 func limits(f *sim.Figures) bool { return f.CentralAdmitted.Mean < f.Offered.Mean*(1-1e-6) }
-
-func withAll(names []string, more ...string) []string {
-	names = slices.Clip(names)
-	for _, name := range more {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}

@@ -158,14 +158,16 @@ func targetTable(margins []search.Margin) Table {
 
 func holds(meets bool) string { return either(meets, "holds", "missed") }
 
-// named returns the figures in a plan's tables: calls, the targets' figures, and the two usual ones of
-// accuracy.
+// named returns the figures in a plan's tables: calls, the two usual figures of accuracy, and the targets'
+// figures.
 func (v planView) named() []string {
-	names := []string{"calls_per_s"}
+	names := []string{"calls_per_s", "false_reject_ratio", "admitted_vs_central"}
 	for _, t := range v.Targets {
-		names = withAll(names, t.Figure)
+		if !slices.Contains(names, t.Figure) {
+			names = append(names, t.Figure)
+		}
 	}
-	return withAll(names, "false_reject_ratio", "admitted_vs_central")
+	return names
 }
 
 // tradeOffs returns a table of the named figures. The table has no column for the bound: either all policies

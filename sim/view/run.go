@@ -143,16 +143,12 @@ func loadText(w *sim.Workload) string {
 	return fmt.Sprintf("%s at %s × the limit", w.Kind, Number(w.Load))
 }
 
-// deciding lists the headline's figures, which tables show even if 0.
-var deciding = []string{search.BoundFigure, "admitted_vs_central", "false_reject_ratio", "calls_per_s",
-	"redis_cpu"}
-
 // figures returns the table of all figures. The text format omits the worst values.
 func (r Result) figures(d *Document) {
 	mean := either(r.Report.Reps < 2, ">value", ">mean ± "+Percent(r.Report.Confidence))
 	all := Table{Columns: []string{"figure", mean, "?>worst", "?>of seed", "what it is"}}
 	for _, f := range r.Report.Figures.All() {
-		if name := f.Name; slices.Contains(deciding, name) || !f.IsZero() {
+		if name := f.Name; !f.IsZero() {
 			all.Add(name, Figure(name, *f.Figure), Value(name, f.Worst), fmt.Sprint(f.WorstSeed),
 				About(name))
 		}
