@@ -81,9 +81,6 @@ type (
 	Machine     = report.Machine
 )
 
-// WindowsEnough is the number of sliding windows that must count in a run: see Scenario.Enough.
-const WindowsEnough = scenario.WindowsEnough
-
 // DurationMax is the duration of the longest run.
 const DurationMax = scenario.DurationMax
 

@@ -3,7 +3,6 @@ package view
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,15 +32,14 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Bad, "The bound is exceeded: in the worst window the fleet admitted %s more than %s (seed %d).%s",
 			Count(worst.Worst, "token"), bound, worst.WorstSeed, why)
 	}
-	enough := s.Enough()
 	if rep.Unsettled > 0 {
 		d.say(Bad, "This fleet does not settle: in %d of %s its start rejected more tokens than buckets and "+
 			"leases can hold, %s. The ratios cover those runs as a whole.", rep.Unsettled,
 			Count(rep.Reps, "replication"), things(Number(s.Stockable()), "token"))
 	}
-	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
-		d.say(Neutral, "%s s are too short for this fleet to settle%s, so one-time rejects, as at the "+
-			"start, count as permanent. Use --duration %v.", Number(rep.DurationS), windows(&s), enough)
+	if enough := s.Enough(); enough > 0 && rep.FalseRejectRatio.Mean > 0 {
+		d.say(Neutral, "%s s are too short for this fleet to settle, so one-time rejects, as at the start, count as "+
+			"permanent. Use --duration %v.", Number(rep.DurationS), enough)
 	}
 	if rep.Offered.Mean > 0 && !limits(&rep.Figures) {
 		d.say(Neutral, "One central bucket denies nothing in this run, so its rejects say nothing about a higher load.")
@@ -54,19 +52,13 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 			s.CallTimeout)
 	}
 	saturation(d, &rep.Figures)
-	var once []string
-	for _, stock := range []struct {
-		key, when string
-		of        sim.Figure
-	}{{"start_stock", "once, while it started or grew", rep.StartStock},
-		{"fault_stock", "for each fault", rep.FaultStock}} {
-		if math.Round(stock.of.Mean) > 0 {
-			once = append(once, things(Mean(stock.key, stock.of), "token")+" wrongly "+stock.when)
+	stock := func(f sim.Figure, when string) {
+		if math.Round(f.Mean) > 0 {
+			d.say(Neutral, "It rejected %s wrongly %s.", things(Mean("start_stock", f), "token"), when)
 		}
 	}
-	if len(once) > 0 {
-		d.say(Neutral, "It rejected %s.", strings.Join(once, ", and "))
-	}
+	stock(rep.StartStock, "once, while it started or grew")
+	stock(rep.FaultStock, "for each fault")
 	for _, t := range r.Thresholds {
 		if failure := t.Failure(rep); failure != "" {
 			d.say(Bad, "Does not hold: %s (%s)", t, failure)
@@ -104,10 +96,4 @@ func excuses(s sim.Scenario) (reasons []string) {
 			"processes are paused past their leases, without strict_expiry")
 	}
 	return reasons
-}
-
-// windows describes the sliding windows that must count, or returns "" without sliding windows.
-func windows(s *sim.Scenario) string {
-	sliding := slices.ContainsFunc(s.Limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
-	return either(sliding, fmt.Sprintf(" and to show %d sliding windows after that", sim.WindowsEnough), "")
 }

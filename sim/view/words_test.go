@@ -100,8 +100,8 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		{stocks(0.4, 0), wording{"", "It rejected"}},
 		{stocks(7, 0), wording{"It rejected 7.0 tokens wrongly once, while it started or grew.", ""}},
 		{stocks(0, 19178), wording{"It rejected 19,178.0 tokens wrongly for each fault.", ""}},
-		{stocks(7, 3), wording{"It rejected 7.0 tokens wrongly once, while it started or grew, and 3.0 tokens " +
-			"wrongly for each fault.", ""}},
+		{stocks(7, 3), wording{"It rejected 7.0 tokens wrongly once, while it started or grew. neutral: It rejected " +
+			"3.0 tokens wrongly for each fault.", ""}},
 		// So is a fleet that does not settle, or that may go on to reject.
 		{func(*Result) {}, wording{"", "does not settle"}},
 		{func(r *Result) { r.Report.Unsettled = 3 }, wording{"This fleet does not settle: in 3 of 10 " +
