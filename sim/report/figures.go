@@ -137,10 +137,10 @@ type Outcome struct {
 	Members  []Member
 }
 
-// Part returns a/b, or the value of if b is 0.
-func Part(a, b int64, of float64) float64 {
+// Part returns a/b, or none if b is 0.
+func Part(a, b int64, none float64) float64 {
 	if b == 0 {
-		return of
+		return none
 	}
 	return float64(a) / float64(b)
 }
