@@ -50,9 +50,9 @@ type Figures struct {
 	BoundExceededBy Figure `json:"bound_exceeded_by"`
 	// A false reject is a denied request that one central bucket would have admitted. If an earlier request
 	// was admitted that the central bucket would have denied, the two requests are swapped instead.
-	// FalseRejectRatio and SwappedRatio relate tokens to the central bucket's admissions. FalseRejectRatio
-	// covers the steady state. StartStock and FaultStock count falsely rejected tokens beyond
-	// FalseRejectRatio: when the fleet started or grew, and per fault on average.
+	// FalseRejectRatio and SwappedRatio are such tokens divided by the central bucket's admissions.
+	// FalseRejectRatio covers the steady state. StartStock and FaultStock count falsely rejected tokens
+	// beyond FalseRejectRatio: when the fleet started or grew, and per fault on average.
 	FalseRejectRatio Figure `json:"false_reject_ratio"`
 	StartStock       Figure `json:"start_stock"`
 	FaultStock       Figure `json:"fault_stock"`

@@ -27,8 +27,8 @@ var (
 type Question struct {
 	Scenario sim.Scenario
 	// Targets are upper and lower bounds (<= and >=) of figures, at most one of each for a figure. They must
-	// hold at the pessimistic end of each figure's interval. A nil Targets bounds false_reject_ratio to 0.5 %. If the fallback is deny, the bound of the
-	// limit is a further target.
+	// hold at the pessimistic end of each figure's interval. A nil Targets bounds false_reject_ratio to 0.5
+	// %. If the fallback is deny, the bound of the limit is a further target.
 	Targets []Threshold
 	// OvercommitMax is the largest Policy.Overcommit to try, at least the scenario's own.
 	OvercommitMax int64
@@ -59,7 +59,7 @@ const (
 
 // All replications of a run together simulate at most requestsMost requests, or requestsTimes the requests of
 // the given scenario if that is more. If the fleet does not settle within that number, the run has fewer
-// replications, down to repsLeast. If it does not settle then either, it gets no verdict.
+// replications, down to repsLeast. A fleet that does not settle in repsLeast replications gets no verdict.
 const (
 	requestsMost  = 2e7
 	requestsTimes = 4

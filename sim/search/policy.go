@@ -190,7 +190,7 @@ func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) leas
 	return p
 }
 
-// withBudget returns p with times its call budget.
+// withBudget returns p with its call budget multiplied by times.
 func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	config := p.ConfigFor(s.Limits, 0, s.CallTimeout)
 	p.CallsPerSecond = twoDigits(int64(float64(config.CallBudget()) * times))

@@ -103,7 +103,7 @@ func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 
 func multiply[T ~float64](x *T, times float64) { *x *= T(times) }
 
-// grown returns s with times as many processes under the same load.
+// grown returns s with its numbers of processes multiplied by times, under the same load.
 func grown(s sim.Scenario, times float64) sim.Scenario {
 	// In a closed loop, each process has its own clients. Any other load is shared by all processes.
 	s = eachLoad(s, func(w *sim.Workload) {

@@ -151,7 +151,7 @@ func factLine(facts []Fact) string {
 }
 
 // numeric formats a number for a cell of a page. A number and its unit stay on one line. The number's
-// interval or range is smaller and may stand on the next line.
+// interval or range has a smaller font, and may stand on the next line.
 func numeric(text string) html.HTML {
 	at := strings.LastIndexAny(text, "(±")
 	if at < 1 {
