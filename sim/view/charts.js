@@ -1,14 +1,6 @@
-// drawChart draws a chart into an element with uPlot, and draws it again where the element's width or the colours of
-// the page change. Under the pointer, the legend shows the values. It returns uPlot's object, whose destroy() ends all
-// of that. A chart is
-//
-//   title    names it for those that do not see it
-//   x, y     the axes: {label, unit, names, at}. With names, the place at[i] is written as names[i].
-//   lines    {name, x, y, low, high, series, mark}: y over x, null where there is none. low and high are the ends of a
-//            band. series is a colour, -1 a grey for what others are compared with, such as a limit. mark is "dashed",
-//            "dotted" for a line with its points, or "line".
-//
-// Colours are those of the page: --ink, --muted, --grid, and --series-0 to --series-5.
+// drawChart draws a chart into an element with uPlot, and returns uPlot's object. A new width of the element or new
+// colours of the page redraw the chart until destroy() of that object. The legend shows the values at the pointer.
+// type Chart in chart.go describes a chart. The page defines the colours --muted, --grid, and --series-0 to --series-5.
 'use strict'
 function drawChart(element, chart) {
   const x = chart.x || {}, y = chart.y || {}

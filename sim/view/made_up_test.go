@@ -71,7 +71,7 @@ func madeUp() Result {
 		Rivals: []sim.RivalReport{
 			rivalOf("central", fig(28051, 11, 28020, 4), fig(0, 0, 0, 7), 2000),
 			rivalOf("fixed_window", fig(29800, 55, 30100, 4), fig(1893, 21, 1987, 13), 2000),
-			rivalOf("local_batches:50", fig(28320, 40, 28500, 4), fig(412, 9, 440, 3), 28),
+			rivalOf("local_batches", fig(28320, 40, 28500, 4), fig(412, 9, 440, 3), 28),
 		},
 		Machine: sim.Machine{
 			Elapsed: 1234567890, Requests: 560124, RequestsPerS: 453700.4, Parallel: 2, GoVersion: "go1.26.8",

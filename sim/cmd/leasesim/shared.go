@@ -17,7 +17,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"

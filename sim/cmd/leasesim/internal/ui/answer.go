@@ -347,7 +347,6 @@ func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 		return err
 	}
 	d := view.Plan(p, "", "")
-	d.Sections = slices.DeleteFunc(d.Sections, func(s view.Section) bool { return s.OnPage }) // figures by JSON key
 	e := event{Kind: "plan", Text: plain(d.Subtitle), Verdicts: verdicts(d), Tables: tables(d)}
 	if p.Chosen != nil {
 		e.Policy = &p.Chosen.Policy
