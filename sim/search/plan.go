@@ -350,30 +350,29 @@ func (p *planning) miss(best *trial, stress string) error {
 		worst.Figure, worst.value6(worst.Value), worst.Threshold)
 }
 
-// stress simulates the policy of the trial calm under each stress.
+// stress simulates the policy of the trial calm under each stress. While the verdict of a stress without a
+// fault is open, stress lengthens its run.
 func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err error) {
 	var trials []*trial
 	for _, name := range Stresses {
-		x := Stress{Name: name, Must: slices.Contains(p.q.MustHold, name), Load: loads[name]}
-		world, ok := p.q.Scenario, true
-		if x.Load > 0 {
-			world, ok = loaded(world, x.Load)
+		if t, description := p.harder(calm, name, 1); t != nil {
+			all = append(all, Stress{Name: name, Description: description,
+				Must: slices.Contains(p.q.MustHold, name), Load: loads[name]})
+			trials = append(trials, t)
 		}
-		if !ok {
-			continue
-		}
-		t := p.trial(stressRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, 1)
-		if s := &t.scenario; often[name] > 0 && s.Stationary() {
-			// The cost of a fault does not grow with the run. Half of the counted time, or twice the settling
-			// time if that is longer, is enough to show the cost.
-			counted := max((p.q.Scenario.Duration-p.q.Scenario.Warmup)/2, 2*s.Settling())
-			*s = lasting(*s, min(s.Warmup+counted, sim.DurationMax))
-		}
-		t.scenario, x.Description = stressed(t.scenario, name)
-		all, trials = append(all, x), append(trials, t)
 	}
-	if err := p.simulate(ctx, stressRound.name, trials); err != nil {
-		return nil, err
+	for open := true; open; {
+		if err := p.simulate(ctx, stressRound.name, trials); err != nil {
+			return nil, err
+		}
+		open = false
+		for i, t := range trials {
+			if times := 2 * t.times; times <= timesMost && t.scenario.Stationary() && t.open() && !t.unsettled {
+				if longer, _ := p.harder(calm, all[i].Name, times); longer.times == times {
+					trials[i], open = longer, true
+				}
+			}
+		}
 	}
 	for i, t := range trials {
 		if every := often[all[i].Name]; every > 0 {
@@ -382,6 +381,26 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 		all[i].Grade = t.graded()
 	}
 	return all, nil
+}
+
+// harder prepares a simulation of calm's policy under a stress, for times the counted time, and describes the
+// stress for users. harder returns nil if the scenario's load cannot be set.
+func (p *planning) harder(calm *trial, stress string, times int) (t *trial, description string) {
+	world, ok := p.q.Scenario, true
+	if load := loads[stress]; load > 0 {
+		if world, ok = loaded(world, load); !ok {
+			return nil, ""
+		}
+	}
+	t = p.trial(stressRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, times)
+	if s := &t.scenario; often[stress] > 0 && s.Stationary() {
+		// The cost of a fault does not grow with the run. Half of the counted time, or twice the settling
+		// time if that is longer, is enough to show the cost.
+		counted := max((p.q.Scenario.Duration-p.q.Scenario.Warmup)/2, 2*s.Settling())
+		*s = lasting(*s, min(s.Warmup+counted, sim.DurationMax))
+	}
+	t.scenario, description = stressed(t.scenario, stress)
+	return t, description
 }
 
 // list adds the trade-offs among trials to the plan. chosen is one of them, unless nil.

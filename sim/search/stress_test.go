@@ -77,6 +77,32 @@ func TestAStressMattersWhereItMustHold(t *testing.T) {
 	}
 }
 
+func TestARunUnderStressIsLengthenedWhileItLeavesTheVerdictOpen(t *testing.T) {
+	// Given rejects within the target, which only long runs prove where the load is twice the limit,
+	w := &world{f: rising(func(float64) float64 { return 0.004 }), noise: 0.0002}
+	calm := w.f
+	w.f = func(s sim.Scenario) truth {
+		x := calm(s)
+		if s.Load() == 2 && s.Duration-s.Warmup < 100*time.Second {
+			x.falseRejects = 0.005 // in the middle of the interval
+		}
+		return x
+	}
+	// when a plan is made, then its verdict at that load is clear, and loads that were clear have short runs.
+	p := mustFind(t, w, Question{Scenario: fleet()})
+	longest := map[string]time.Duration{}
+	for _, s := range w.runs {
+		name := harder(s)
+		longest[name] = max(longest[name], s.Duration-s.Warmup)
+	}
+	for _, s := range p.Stress {
+		if s.Name == "load_2" {
+			testkit.Check(t, s.Meets && !s.Undecided, "%+v", s)
+		}
+	}
+	testkit.Check(t, longest["load_2"] >= 100*time.Second && longest["load_3"] < 100*time.Second, "%v", longest)
+}
+
 func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	s := fleet()
 	s.Warmup = 2 * time.Second
