@@ -17,11 +17,9 @@ var configurations = []hybrid.Config{
 			{Tokens: 1000, Per: time.Second, Burst: 8000},
 		},
 		Policy: hybrid.Policy{
-			Target:     2500 * time.Microsecond,
-			TTL:        200 * time.Millisecond,
-			Overcommit: 0,
-			Fallback:   hybrid.FallbackDeny,
-			// other policy settings of the scenario stay
+			Target:   2500 * time.Microsecond,
+			TTL:      200 * time.Millisecond,
+			Fallback: hybrid.FallbackDeny,
 		},
 	},
 	hybrid.Config{
@@ -36,7 +34,7 @@ var configurations = []hybrid.Config{
 			Overcommit:     5,
 			Fallback:       hybrid.FallbackAllowAll,
 			CallsPerSecond: 9000,
-			// other policy settings of the scenario stay
+			// the scenario's other policy settings stay
 		},
 	},
 	hybrid.Config{
@@ -46,9 +44,7 @@ var configurations = []hybrid.Config{
 			hybrid.Calendar(7, 60*time.Second, 0*time.Second),
 		},
 		Policy: hybrid.Policy{
-			Overcommit: 0,
-			Fallback:   hybrid.FallbackLocalShare,
-			// other policy settings of the scenario stay
+			Fallback: hybrid.FallbackLocalShare,
 		},
 	},
 }
@@ -62,6 +58,7 @@ func TestTheCodeCompilesAndIsTheConfiguration(t *testing.T) {
 	for _, c := range configurations {
 		s := fleet()
 		s.Limits, s.Policy = c.Limits, c.Policy
+		s.Policy.StrictExpiry = c.Policy.CallsPerSecond > 0 // GoCode has no line for StrictExpiry
 		code := GoCode(s)
 		testkit.Check(t, c.Validate() == nil && strings.Contains(dense(string(source)), dense(code)),
 			"%v: there is no\n%s", c.Validate(), code)

@@ -140,13 +140,17 @@ func GoCode(s sim.Scenario) string {
 	p := s.Policy
 	field(p.Target != 0, "Target", durationCode(p.Target))
 	field(p.TTL != 0, "TTL", durationCode(p.TTL))
-	field(true, "Overcommit", p.Overcommit)
+	field(p.Overcommit != 0, "Overcommit", p.Overcommit)
 	field(true, "Fallback", map[lease.Fallback]string{
 		lease.FallbackLocalShare: "hybrid.FallbackLocalShare", lease.FallbackDeny: "hybrid.FallbackDeny",
 		lease.FallbackAllowAll: "hybrid.FallbackAllowAll",
 	}[p.Fallback])
 	field(p.CallsPerSecond != 0, "CallsPerSecond", p.CallsPerSecond)
-	return b.String() + "\t\t// other policy settings of the scenario stay\n\t},\n}\n"
+	p.Target, p.TTL, p.Overcommit, p.Fallback, p.CallsPerSecond = 0, 0, 0, 0, 0
+	if p != (lease.Policy{}) {
+		b.WriteString("\t\t// the scenario's other policy settings stay\n")
+	}
+	return b.String() + "\t},\n}\n"
 }
 
 func limitCode(l lease.Limit) string {

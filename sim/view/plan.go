@@ -217,10 +217,11 @@ func (v planView) judge(d *Document) {
 					"is undecided", either(v.Given.Meets, "meets the targets too", "does not meet the targets")))
 		}
 		for _, s := range v.Stress {
+			under := either(s.Load > 0, "With "+s.Description, "Under stress ("+s.Description+")")
 			if s.Undecided {
-				d.say(Neutral, "Under stress (%s) it is undecided whether the targets hold.", s.Description)
+				d.say(Neutral, "%s it is undecided whether the targets hold.", under)
 			} else if !s.Meets {
-				d.say(Neutral, "Under stress (%s) the targets do not hold.", s.Description)
+				d.say(Neutral, "%s the targets do not hold.", under)
 			}
 		}
 		v.excess(d)
