@@ -63,6 +63,7 @@ type Mark string
 const (
 	Dotted Mark = "dotted" // solid, with a dot at each point
 	Dashed Mark = "dashed"
+	Thick  Mark = "thick" // a span of the x axis
 )
 
 // JSON returns the description of c that charts.js draws.

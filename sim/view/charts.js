@@ -16,7 +16,7 @@ function drawChart(element, chart) {
     const at = series.length, banded = line.low && line.high
     tables.push([line.x, line.y, ...banded ? [line.low, line.high] : []])
     series.push({
-      label: line.name || y.unit || 'value', stroke: () => color(shade), width: 1.75,
+      label: line.name || y.unit || 'value', stroke: () => color(shade), width: line.mark === 'thick' ? 6 : 1.75,
       dash: line.mark === 'dashed' ? [5, 3] : undefined,
       points: { show: line.mark === 'dotted' || line.y.filter(v => v != null).length === 1, size: 6, fill: () => color(shade) },
       value: (u, v, s, i) => i == null || v == null ? '–' :

@@ -198,6 +198,18 @@ func (r Result) overTime() Section {
 	}
 	tokens := []Line{line("offered", s.Offered, Grey), line("one central bucket", s.Central, 1),
 		line("admitted", s.Admitted, 0)}
+	span := func(name string, from, until time.Duration, series int) {
+		tokens = append(tokens, Line{Name: name, X: []float64{from.Seconds(), until.Seconds()}, Y: []float64{0, 0},
+			Series: series, Mark: Thick})
+	}
+	if warmup := r.Scenario.Warmup; warmup > 0 {
+		span("not counted", 0, warmup, Grey)
+	}
+	for _, x := range r.Scenario.Disturbances() {
+		if x.Fault && x.Until > x.From {
+			span("fault", x.From, x.Until, 3)
+		}
+	}
 	bucket := []Line{line("level", s.Level, 0), line("ledger", s.Ledger, 1)}
 	if limits := r.Scenario.Limits; len(limits) > 0 {
 		tokens = append(tokens, level("limit", r.limit()))

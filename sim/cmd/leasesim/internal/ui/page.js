@@ -99,7 +99,7 @@ const parts = {
     fresh('figures', 'meanings', 'verdicts', 'time')
     const was = f => (before[f.name] ?? f.value) === f.value ? '' : ' was ' + number(before[f.name])
     $('figures').replaceChildren(...e.figures.map(f => element('div', {}, element('dt', {}, f.name),
-      element('dd', {}, number(f.value), element('small', {}, was(f)), element('small', {}, f.fault || '')))))
+      element('dd', {}, number(f.value), element('small', {}, [was(f), f.fault].filter(Boolean).join(', '))))))
     $('meanings').replaceChildren(...e.figures.map(f => element('p', {}, element('b', {}, f.name),
       ` ${f.exact}${f.value.slice(number(f.value).length)}. ${f.text}`)))
     shown = Object.fromEntries(e.figures.map(f => [f.name, f.value]))
