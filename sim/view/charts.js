@@ -53,7 +53,9 @@ function drawChart(element, chart) {
   const numbers = (u, ticks) => ticks.map(v => v == null ? '' : shown(v))
   const size = () => ({ width: Math.max(element.clientWidth, 200), height: 240 })
   const gone = new AbortController()
-  const resized = new ResizeObserver(() => element.clientWidth !== plot.width && plot.setSize(size()))
+  // A new size within the observer's own call is an error in the console.
+  const fit = () => gone.signal.aborted || element.clientWidth === plot.width || plot.setSize(size())
+  const resized = new ResizeObserver(() => requestAnimationFrame(fit))
   const plot = new uPlot({
     ...size(), series, bands,
     scales: { x: { time: false, range: rangeX }, y: { range: rangeY } },
