@@ -93,7 +93,6 @@ const (
 	Flash     = scenario.Flash
 	Sync      = scenario.Sync
 	Adversary = scenario.Adversary
-	Closed    = scenario.Closed
 	Replay    = scenario.Replay
 
 	VerbTry  = scenario.VerbTry

@@ -37,7 +37,7 @@ type Source struct {
 	Common   uint64 // seed that all processes share
 }
 
-// New makes the requests of one process, for every kind of workload except Adversary, Closed and Replay. A
+// New makes the requests of one process, for every kind of workload except Adversary and Replay. A
 // process that starts late gets only the requests after its start, because a time of the run means the same
 // to all processes. A rate of 0 makes no request; the rate must not be negative.
 func New(s Source) Stream {

@@ -62,7 +62,6 @@ const (
 	evDraws                    // a link checks whether it may send its waiting draws
 	evSpend                    // the lease of an adversary's entry is about to end
 	evSettle                   // the cost of a reservation becomes known
-	evUser                     // a closed-loop user takes the next step
 	evPause                    // a process stops
 	evResume                   // a paused process continues
 	evKill                     // a process crashes

@@ -220,11 +220,7 @@ func (c *chaos) workload() scenario.Workload {
 	if w.Verb != scenario.VerbWait { // a setting that a verb or a kind does not read is refused
 		w.Deadline, w.Patience = 0, scenario.DurationDist{}
 	}
-	retries := c.rnd.IntN(4)
-	switch w.Kind {
-	case scenario.Closed:
-		w.Load, w.Rate, w.Retries = 0, 0, retries
-	case scenario.Adversary:
+	if w.Kind == scenario.Adversary {
 		w.Load, w.Rate = 0, 0
 	}
 	return w

@@ -11,8 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// demand makes the load: the requests of streams and of closed-loop users. demand settles the reservations of
-// admitted requests.
+// demand makes the requests of the fleet, and settles the reservations of admitted requests.
 type demand struct {
 	time  *agenda
 	s     *scenario.Scenario
@@ -22,7 +21,6 @@ type demand struct {
 
 	keys    *random.Weights
 	sources []source // one source per process
-	users   []user
 	loads   map[*scenario.Workload]*shared
 	first   []int // for each group, its first process's number among those that share the workload
 	largest int64 // the largest cost of a request
@@ -36,8 +34,6 @@ type source struct {
 	stream  arrival.Stream
 	at      int64 // planned time of the next request
 	moments random.Stream
-	users   []int32 // users of a closed loop at the process
-	usersOf int32   // the life of the process in which users began
 }
 
 // shared is the state of groups that share a workload.
@@ -51,10 +47,9 @@ type shared struct {
 type request struct {
 	p       *process
 	key     int32
-	user    int32 // index of the closed-loop user that made the request; -1 for none
 	n       int64
 	at      int64
-	within  int64 // longest wait in line, in nanoseconds: until the deadline, or until the user gives up
+	within  int64 // longest wait in line, in nanoseconds: until the deadline, or until the caller gives up
 	central bool  // the central bucket would have admitted the request
 
 	reservation *reservation // nil for a request that reserves nothing
@@ -76,14 +71,6 @@ type reservation struct {
 	draw   pool.Draw
 	pooled int64         // tokens that may go back to the pool
 	open   []audit.Drawn // for a cancelled reservation: admissions that the auditor has not closed yet
-}
-
-// user is one user of a closed loop: the user thinks, sends a request, and retries after a denial.
-type user struct {
-	p        *process
-	key      int32
-	n        int64
-	attempts int
 }
 
 // prepare initialises the sources of all processes in f.
@@ -130,9 +117,6 @@ func (d *demand) begin(p *process) {
 	src, g := &d.sources[p.index], p.group
 	d.time.cancel(evArrival, p.index)
 	switch g.load.Kind {
-	case scenario.Closed:
-		d.seat(p)
-		return
 	case scenario.Replay:
 		src.stream = arrival.NewReplayer(d.loads[g.load].recording, d.first[g.place]+p.rank, d.time.now)
 	case scenario.Adversary:
@@ -156,7 +140,7 @@ func (d *demand) arrive(p *process) {
 		return
 	}
 	key, n := d.next(p)
-	d.ask(p, key, n, -1)
+	d.ask(p, key, n)
 }
 
 // next draws the request of the agenda's first event, and replaces the event by p's next arrival.
@@ -182,8 +166,8 @@ func (d *demand) draw(p *process) (key int32, n int64) {
 	return key, p.group.load.Cost.Sample(&p.stream)
 }
 
-func (d *demand) ask(p *process, key int32, n int64, user int32) {
-	r := request{p: p, key: key, user: user, n: n, at: d.time.now}
+func (d *demand) ask(p *process, key int32, n int64) {
+	r := request{p: p, key: key, n: n, at: d.time.now}
 	if p.group.patience == protocol.InLine {
 		r.within = int64(p.group.waits)
 		if x := &p.group.load.Patience; x.P > 0 {
@@ -206,54 +190,8 @@ func (d *demand) ask(p *process, key int32, n int64, user int32) {
 // drain spends all tokens that e holds, just before e reports or the lease ends: the worst case of the bound.
 func (d *demand) drain(e *entry) {
 	for e.client.Holder.Pool.Held() > 0 {
-		d.ask(e.p, e.key, 1, -1)
+		d.ask(e.p, e.key, 1)
 	}
-}
-
-func (d *demand) seat(p *process) {
-	src, load := &d.sources[p.index], p.group.load
-	if src.usersOf == p.life {
-		return // the load was divided again among the same users
-	}
-	src.usersOf = p.life
-	if src.users == nil {
-		for range load.Clients {
-			src.users = append(src.users, int32(len(d.users)))
-			d.users = append(d.users, user{p: p})
-		}
-	}
-	for _, id := range src.users {
-		d.users[id].attempts = 0
-		d.time.at(d.time.now+load.Think.Sample(&src.moments), evUser, id)
-	}
-}
-
-// step performs a user's next step: a new request, or a retry.
-func (d *demand) step(id int32) {
-	u := &d.users[id]
-	if u.p.state != running {
-		return
-	}
-	if u.attempts == 0 {
-		u.key, u.n = d.draw(u.p)
-	}
-	d.ask(u.p, u.key, u.n, id)
-}
-
-func (d *demand) answered(id int32, ok bool) {
-	u := &d.users[id]
-	if u.p.state != running {
-		return
-	}
-	load, moments := u.p.group.load, &d.sources[u.p.index].moments
-	if ok || u.attempts >= load.Retries {
-		u.attempts = 0
-		d.time.at(d.time.now+max(1, load.Think.Sample(moments)), evUser, id)
-		return
-	}
-	span := int64(load.Backoff) << min(u.attempts, 20)
-	u.attempts++
-	d.time.at(d.time.now+1+moments.Int64N(max(span, 1)), evUser, id)
 }
 
 // reserve draws the final cost of r, and the time at which the cost becomes known.

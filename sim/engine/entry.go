@@ -131,9 +131,6 @@ func (e *entry) answer(r *request, ok bool, tokens int64) {
 	} else if x != nil {
 		e.fleet.demand.reservations.give(x.id)
 	}
-	if r.user >= 0 {
-		e.fleet.demand.answered(r.user, ok)
-	}
 }
 
 // enqueue makes r wait for the longest wait that the client knows, unless r's user loses patience earlier.

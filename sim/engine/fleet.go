@@ -64,7 +64,7 @@ func (p *process) rename() string {
 // sees returns the time at which a paused process handles an event. When the process continues, it serves
 // requests for a microsecond before it handles timers and sockets.
 func (p *process) sees(kind eventKind) int64 {
-	if kind == evArrival || kind == evUser {
+	if kind == evArrival {
 		return p.pausedUntil
 	}
 	return p.pausedUntil + 1000

@@ -44,8 +44,6 @@ var goldens = map[string]string{
 		]}`,
 	"adversary": `limits: [1000/s burst 200], policy: {fallback: deny}, groups: [{count: 4}],
 		workload: {kind: adversary}`,
-	"closed": `limits: [200/s burst 20], groups: [{count: 3, restarts: {every: 1s}}],
-		workload: {kind: closed, retries: 2, think: "pareto(20ms,1.5)"}`,
 	"day": `limits: [1000/s], groups: [{count: 5}], workload: {kind: diurnal, load: 1},
 		clock: {offset: 1s}`,
 	"sale": `limits: [1000/s], groups: [{count: 5}], workload: {kind: flash, load: 0.5},
@@ -53,7 +51,7 @@ var goldens = map[string]string{
 	"volleys": `limits: [1000/s], policy: {overcommit: 50, min_batch: 5, start_empty: true},
 		groups: [{count: 7}], workload: {kind: sync, within: 20ms, load: 1.5}`,
 	"shadow": `limits: [1000/s burst 100], groups: [{count: 3}, {count: 3, shadow: true}],
-		workload: {kind: closed, clients: 30, retries: 2}`,
+		workload: {load: 2}`,
 	"classes": `limits: [1000/s, 50000/m burst 3000], policy: {fallback: deny}, groups: [
 		{name: a, workload: {rate: 500/s}},
 		{name: b, count: 4, headroom: 0.3, workload: {rate: 900/s, verb: wait}},

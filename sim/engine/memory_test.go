@@ -53,7 +53,6 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 			workload: {load: 0.5}`,
 		"a patient network": "limits: [2000/s], groups: [{count: 20}], call_timeout: 1m, policy: {target: 10ms}",
 		"restarts":          "limits: [2000/s], " + restarting,
-		"closed loops":      "limits: [1000/s], workload: {kind: closed, think: 10s}, " + restarting,
 		"keys that come and go": `limits: [10/s], keys: {count: 300}, redis: {shards: 4}, groups: [{count: 5}],
 			workload: {rate: 10000/s}`,
 		"rivals": "limits: [8000/s burst 800], groups: [{count: 5}], rivals: [" +

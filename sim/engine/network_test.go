@@ -13,7 +13,7 @@ import (
 // go to the requests that wait when the answer comes.
 func TestNothingIsDrawnForARequestThatHasGone(t *testing.T) {
 	for count, load := range map[int]string{
-		1: "load: 3", 4: `kind: closed, clients: 15, cost: "uniform(34,62)", think: 62ms`,
+		1: "load: 3", 4: `rate: 500/s, cost: "uniform(34,62)"`,
 	} {
 		// Given answers that come after 106 ms, of which a request waits for 100,
 		run := toTheEnd(t, connected(t, scene(t, `duration: 30s, limits: [1000/s], policy: {fallback: deny},

@@ -152,8 +152,6 @@ func (r *replication) concerned(e event) *process {
 	switch e.kind {
 	case evArrival:
 		return r.fleet.processes[e.id]
-	case evUser:
-		return r.demand.users[e.id].p
 	case evDraws, evLook:
 		return r.fleet.processes[int(e.id)/len(r.redis.shards)]
 	case evPoll:
@@ -179,8 +177,6 @@ func (r *replication) handle(e event) {
 		r.fleet.waiters.all[e.id].end()
 	case evSettle:
 		r.demand.settle(r.demand.reservations.all[e.id])
-	case evUser:
-		r.demand.step(e.id)
 
 	case evDraws:
 		if l := r.network.linkAt(e.id); l != nil {

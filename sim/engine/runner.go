@@ -136,14 +136,14 @@ func replicateOnce(
 
 // Requests returns the requests that a process of s makes in its first replication, or the requests of all
 // processes if process is negative. s must be valid. Requests that wait in line end a Deadline before the end
-// of the run, so that the run answers every request. The error wraps scenario.ErrInvalidScenario if requests
-// depend on the answers to other requests, or if groups use different verbs.
+// of the run, so that the run answers every request. The error wraps scenario.ErrInvalidScenario for an
+// adversary, whose requests depend on answers, and if groups use different verbs.
 func Requests(s scenario.Scenario, process int) (iter.Seq[scenario.TraceRequest], error) {
 	s = s.Defaults()
 	w, end := asked(s.Groups[0].Workload, &s), s.Duration
 	for _, g := range s.Groups {
 		its := *cmp.Or(g.Workload, &s.Workload)
-		if asked(g.Workload, &s) != w || slices.Contains([]string{scenario.Closed, scenario.Adversary}, its.Kind) {
+		if asked(g.Workload, &s) != w || its.Kind == scenario.Adversary {
 			return nil, fmt.Errorf("%w: workload.kind is %s, must be one whose requests do not depend on answers, "+
 				"with one verb for all groups", scenario.ErrInvalidScenario, its.Kind)
 		}

@@ -165,7 +165,7 @@ func misfortunate(s *scenario.Scenario) bool {
 	heavy := func(d scenario.Dist) bool { return d.Kind == scenario.DistPareto }
 	wild := func(w *scenario.Workload) bool {
 		return w.Kind == scenario.Pareto || w.Kind == scenario.OnOff ||
-			heavy(w.Actual.Dist) || heavy(w.Hold.Dist) || heavy(w.Patience.Dist) || heavy(w.Think.Dist)
+			heavy(w.Actual.Dist) || heavy(w.Hold.Dist) || heavy(w.Patience.Dist)
 	}
 	clocks := func(c *scenario.Clock) bool { return c != nil && (heavy(c.Offset.Dist) || heavy(c.Drift.Dist)) }
 	return heavy(s.Network.RoundTrip.Dist) || heavy(s.Redis.ServiceTime.Dist) || clocks(&s.Clock) ||

@@ -164,9 +164,6 @@ func (w Workload) Defaults(duration time.Duration) Workload {
 		fill(&w.Every, max(everyDefault, w.Within))
 	}
 	fill(&w.Every, everyDefault)
-	fill(&w.Clients, 10)
-	fill(&w.Think, DurationDist{Dist{Kind: DistExp, P: float64(100 * time.Millisecond)}})
-	fill(&w.Backoff, 10*time.Millisecond)
 	return w
 }
 

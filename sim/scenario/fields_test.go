@@ -18,7 +18,7 @@ duration: 30s
 limits: [1000/s, 6000/m burst 300]
 groups:
 - {name: web, count: 20, scale: [{at: 1s, count: 40}, {at: 1s, count: 0}]}
-- {count: 5, clock: {}, workload: {kind: closed}}
+- {count: 5, clock: {}, workload: {kind: constant}}
 network: {partitions: [{at: 1s, for: 1s, group: group-1}]}
 redis:
   shards: 2
@@ -66,17 +66,14 @@ redis:
 		"workload.actual=2e9":                                     "is 2e+09, must be strictly within",
 		"workload.on=1ns":                                         "is 1ns, must be 1µs to",
 		"workload.factor=5":                                       "is 5, which a workload of kind poisson",
-		"workload.kind=closed; workload.load=2":                   "is 2, which a workload of kind",
+		"workload.kind=adversary; workload.load=2":                "is 2, which a workload of kind",
 		"workload.deadline=2s":                                    "is 2s, which the verb allow does not",
 		"workload.alpha=1":                                        "is 1, must be above 1",
 		"workload.burst=0.5":                                      "is 0.5, must be 1 to",
 		"workload.period=1us":                                     "is 1µs, must be 1ms to",
 		"workload.kind=flash; workload.at=31s":                    "is 31s, must be 0s to 30s",
 		"workload={kind: sync, every: 500ms}; workload.within=1s": "is 1s, must be 0s to 500ms",
-		"workload.clients=10001":                                  "is 10001, must be 1 to 10000",
-		"workload.kind=closed; workload.think=0s":                 "is uniform(0s,0s), must take 1µs or more",
-		"workload.think=exp(1000h)":                               "is exp(1000h0m0s), must be strictly within",
-		"workload.retries=21":                                     "is 21, must be 0 to 20",
+		"workload.hold=exp(1000h)":                                "is exp(1000h0m0s), must be strictly within",
 
 		"network.partitions[0].at=40s":   "is 40s, must be 0s to 30s",
 		"network.partitions[0].for=0s":   "is 0s, must be 1ns to",

@@ -119,13 +119,12 @@ const (
 	Sync      = "sync"      // all processes send requests at the same moments, once in Every
 	Boundary  = "boundary"  // as sync, but centred on the moment: the worst case of fixed windows
 	Adversary = "adversary" // leases the most tokens, and spends them just before each report
-	Closed    = "closed"    // Clients that think, send a request, and retry after a denial
 	Replay    = "replay"    // the requests of a recorded trace
 )
 
 // WorkloadKinds lists the valid values of Workload.Kind.
 var WorkloadKinds = []string{
-	Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Adversary, Closed, Replay,
+	Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Adversary, Replay,
 }
 
 // These constants are the verbs of hybrid that a request may use.
@@ -165,10 +164,6 @@ type Workload struct {
 	Factor   float64       // flash; 0 means 10
 	Every    time.Duration // sync: 0 means 500 ms; boundary: 0 means twice the first window; at least Within
 	Within   time.Duration // sync, boundary: length of the burst; boundary defaults to 10 ms at most
-	Clients  int           // closed: number of users of each process; 0 means 10
-	Think    DurationDist  // closed: time between an answer and the next request; 0 means exp(100ms)
-	Retries  int           // closed loop: how often a denied request is retried
-	Backoff  time.Duration // closed: time before the first retry, then doubled; full jitter; 0 means 10 ms
 	Repeated bool          // replay: the trace starts again at its end
 	File     string        // replay: a CSV file or an access log, see package trace
 	Columns  string        `json:",omitzero"` // replay: columns of File, as in time_ms=ts,key=user

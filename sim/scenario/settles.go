@@ -224,16 +224,14 @@ func (s Scenario) RequestsPerS() float64 {
 
 // asked returns the number of requests per second, and the tokens per second that they request.
 func (s Scenario) asked() (requests, tokens float64) {
-	shared, processes := false, 0
-	add := func(w *Workload, processes int) {
+	shared := len(s.Groups) == 0
+	add := func(w *Workload) {
 		cost, perS := w.tokens(), 0.0
 		switch w.Kind {
 		case Adversary:
 			limited := Workload{Load: 1, Cost: w.Cost}
 			perS, cost = s.RateOf(&limited), math.Inf(1)
 		case Replay:
-		case Closed:
-			perS = float64(processes*w.Clients) / max(w.Think.Mean()/1e9, 1e-3)
 		default:
 			perS = s.RateOf(w)
 		}
@@ -244,13 +242,13 @@ func (s Scenario) asked() (requests, tokens float64) {
 	}
 	for _, g := range s.Groups {
 		if g.Workload != nil {
-			add(g.Workload, g.Count)
+			add(g.Workload)
 		} else {
-			shared, processes = true, processes+g.Count
+			shared = true
 		}
 	}
-	if shared || len(s.Groups) == 0 {
-		add(&s.Workload, processes)
+	if shared {
+		add(&s.Workload)
 	}
 	return requests, tokens
 }

@@ -20,7 +20,7 @@ func valid() Scenario {
 		Limits: []lease.Limit{lease.PerSecond(1000), lease.PerMinute(6000).WithBurst(300)},
 		Groups: []Group{
 			{Name: "web", Count: 20, Scale: []Step{{At: time.Second, Count: 40}, {At: time.Second, Count: 0}}},
-			{Count: 5, Clock: &Clock{}, Workload: &Workload{Kind: Closed}},
+			{Count: 5, Clock: &Clock{}, Workload: &Workload{Kind: Constant}},
 		},
 		Network: Network{Partitions: []Partition{{At: time.Second, For: time.Second, Group: "group-1"}}},
 		Redis: Redis{Shards: 2, Faults: []RedisFault{
@@ -106,7 +106,7 @@ func TestValidateRefusesWhatNoFileSays(t *testing.T) {
 		`workload.hold is "uniform(2ns,1ns)", must`: func(_ to, w *Workload) { w.Hold = duration(DistUniform, 2, 1) },
 		"workload.cancelled is 101%, must be":       func(_ to, w *Workload) { w.Cancelled = 1.01 },
 		"workload.swing is 150%, must be":           func(_ to, w *Workload) { w.Swing = 1.5 },
-		"workload.think is gauss(1ns,2ns), is a":    func(_ to, w *Workload) { w.Think = duration("gauss", 1, 2) },
+		"workload.hold is gauss(1ns,2ns), is a":     func(_ to, w *Workload) { w.Hold = duration("gauss", 1, 2) },
 		"network.loss is 101%, must be 0%":          func(s to, _ *Workload) { s.Network.Loss = 1.01 },
 		"network.lost_replies is NaN%, must be":     func(s to, _ *Workload) { s.Network.LostReplies = Ratio(nan) },
 		"network.partitions[0].part is 200%":        func(s to, _ *Workload) { s.Network.Partitions[0].Part = 2 },
@@ -165,7 +165,7 @@ func TestValidateReportsAllFieldsAtOnceAndThenWhatDoesNotFit(t *testing.T) {
 // A setting that the kind does not read is refused, unless it is the default, which changes nothing.
 func TestADefaultThatTheKindDoesNotReadIsTaken(t *testing.T) {
 	s := Scenario{Limits: []lease.Limit{lease.PerSecond(100)}, Workload: Workload{Kind: Sync, Factor: 10}}
-	s.Workload.Think = s.Defaults().Workload.Think
+	s.Workload.On = s.Defaults().Workload.On
 	testkit.NoErr(t, s.Validate())
 	// Every field is known to be read by all kinds, or by some.
 	all := []string{"Kind", "Verb", "Actual", "Hold", "Cancelled", "Deadline", "Patience", "Trace", "TraceSum"}

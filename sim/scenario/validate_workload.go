@@ -42,10 +42,6 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 	between(c, path+".factor", w.Factor, 0, 1e6)
 	between(c, path+".every", w.Every, meanMin, DurationMax)
 	between(c, path+".within", w.Within, 0, DurationMax)
-	between(c, path+".clients", w.Clients, 1, 10_000)
-	c.length(path+".think", w.Think)
-	between(c, path+".retries", w.Retries, 0, 20)
-	between(c, path+".backoff", w.Backoff, 0, time.Hour)
 	if !c.together {
 		return
 	}
@@ -62,14 +58,6 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 		c.duringTheRun(path+".at", w.At)
 	case Sync, Boundary:
 		between(c, path+".within", w.Within, 0, w.Every)
-	case Closed:
-		typical := w.Think.P
-		if w.Think.Kind == DistUniform {
-			typical = w.Think.Q
-		}
-		if typical < float64(meanMin) { // without Think, requests of one instant would never end
-			c.Add(path+".think", w.Think, "must take %v or more in the mean", meanMin)
-		}
 	case Replay:
 		c.trace(path+".file", w, headroom)
 	}
@@ -79,13 +67,12 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 var readBy = map[string][]string{
 	"Load": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary},
 	"Rate": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary},
-	"Cost": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Closed, Adversary},
+	"Cost": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Adversary},
 	"On":   {OnOff}, "Off": {OnOff},
 	"Alpha": {Pareto}, "Burst": {Pareto},
 	"Period": {Diurnal}, "Swing": {Diurnal},
 	"At": {Flash}, "For": {Flash}, "Factor": {Flash},
 	"Every": {Sync, Boundary}, "Within": {Sync, Boundary},
-	"Clients": {Closed}, "Think": {Closed}, "Retries": {Closed}, "Backoff": {Closed},
 	"Repeated": {Replay}, "File": {Replay}, "Columns": {Replay},
 }
 

@@ -94,7 +94,7 @@ func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 	times := load / s.Load()
 	ok = times > 0
 	harder = eachLoad(s, func(w *sim.Workload) {
-		ok = ok && !slices.Contains([]string{sim.Closed, sim.Adversary, sim.Replay}, w.Kind)
+		ok = ok && w.Kind != sim.Adversary && w.Kind != sim.Replay
 		multiply(&w.Rate, times)
 		multiply(&w.Load, times)
 	})
@@ -105,12 +105,7 @@ func multiply[T ~float64](x *T, times float64) { *x *= T(times) }
 
 // grown returns s with its numbers of processes multiplied by times, under the same load.
 func grown(s sim.Scenario, times float64) sim.Scenario {
-	// In a closed loop, each process has its own clients. Any other load is shared by all processes.
-	s = eachLoad(s, func(w *sim.Workload) {
-		if w.Kind == sim.Closed {
-			w.Clients = max(1, int(math.Round(float64(w.Clients)/times)))
-		}
-	})
+	s.Groups = slices.Clone(s.Groups)
 	more := func(n int) int { return int(math.Ceil(times * float64(n))) }
 	for i := range s.Groups {
 		g := &s.Groups[i]

@@ -130,12 +130,12 @@ func (r Result) subtitle(s sim.Scenario) string {
 		Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
 }
 
-// loadText describes a workload with its rate. In a closed loop, answers decide the rate.
+// loadText describes a workload with its rate. The answers decide the rate of an adversary.
 func loadText(w *sim.Workload) string {
 	switch {
 	case w.Kind == sim.Replay:
 		return "replayed from " + w.File
-	case w.Kind == sim.Closed || w.Kind == sim.Adversary:
+	case w.Kind == sim.Adversary:
 		return w.Kind
 	case w.Rate > 0:
 		return fmt.Sprintf("%s at %s/s", w.Kind, Number(w.Rate))

@@ -152,10 +152,10 @@ func TestTheBoundIsThatOfTheKindsOfLimit(t *testing.T) {
 }
 
 func TestTheSubtitleHasTheLoadsThatGroupsRead(t *testing.T) {
-	closed, rate := &sim.Workload{Kind: sim.Closed}, &sim.Workload{Kind: sim.Poisson, Rate: 90}
+	worst, rate := &sim.Workload{Kind: sim.Adversary}, &sim.Workload{Kind: sim.Poisson, Rate: 90}
 	for want, groups := range map[string][]sim.Group{
-		"load closed and poisson at 90/s,":          {{Workload: closed}, {Workload: rate}, {Workload: rate}},
-		"load poisson at 2 × the limit and closed,": {{Name: "a"}, {Name: "b", Workload: closed}},
+		"load adversary and poisson at 90/s,":          {{Workload: worst}, {Workload: rate}, {Workload: rate}},
+		"load poisson at 2 × the limit and adversary,": {{Name: "a"}, {Name: "b", Workload: worst}},
 	} {
 		s := sim.Scenario{Groups: groups, Workload: sim.Workload{Kind: sim.Poisson, Load: 2}}
 		wording{want, ""}.check(t, Result{}.subtitle(s))

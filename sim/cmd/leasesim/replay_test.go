@@ -113,7 +113,7 @@ func TestOnlyWhatATraceTakesThePlaceOfIsReplaced(t *testing.T) {
 	line := "replay --trace " + fileOf(t, "time_s\n0\n1\n")
 	for set, want := range map[string]string{
 		"workload.load=2": "which a workload of kind replay does not read", "workload={load: 2}": "the trace replaces it",
-		"workload.kind=closed": "kind closed does not read", "groups[0].workload.verb=wait": "the trace replaces it",
+		"workload.kind=sync": "kind sync does not read", "groups[0].workload.verb=wait": "the trace replaces it",
 		"groups=[{count: 4, workload: {load: 2}}]": "the trace replaces it", "workload.verb=wait": "",
 		"workload.cancelled=5%": "", "groups=[{name: workload, count: 2}]": "", "name=workload: a": "",
 	} {

@@ -23,16 +23,16 @@ func fleet() scenario.Scenario {
 
 func TestSetChangesOneFieldWhichIsTheDifference(t *testing.T) {
 	for assignment, want := range map[string]string{
-		"policy.target=50ms":             "policy.target: 0s -> 50ms",
-		" policy.ttl = 2s # seconds":     "policy.ttl: 0s -> 2s",
-		"policy.fallback=deny":           "policy.fallback: local_share -> deny",
-		"groups[0].count=300":            "groups[0].count: 20 -> 300",
-		"groups.web.count=300":           "groups[0].count: 20 -> 300",
-		"groups[a.b].count=300":          "groups[1].count: 5 -> 300",
-		"groups.web.clock={}":            "groups[0].clock: left out -> there",
-		"groups[1].workload=null":        "groups[1].workload: there -> left out",
-		"groups[1].workload.kind=closed": "groups[1].workload.kind: poisson -> closed",
-		"groups[1].workload={load: 2}":   "groups[1].workload.kind: poisson -> ; groups[1].workload.load: 0 -> 2",
+		"policy.target=50ms":           "policy.target: 0s -> 50ms",
+		" policy.ttl = 2s # seconds":   "policy.ttl: 0s -> 2s",
+		"policy.fallback=deny":         "policy.fallback: local_share -> deny",
+		"groups[0].count=300":          "groups[0].count: 20 -> 300",
+		"groups.web.count=300":         "groups[0].count: 20 -> 300",
+		"groups[a.b].count=300":        "groups[1].count: 5 -> 300",
+		"groups.web.clock={}":          "groups[0].clock: left out -> there",
+		"groups[1].workload=null":      "groups[1].workload: there -> left out",
+		"groups[1].workload.kind=sync": "groups[1].workload.kind: poisson -> sync",
+		"groups[1].workload={load: 2}": "groups[1].workload.kind: poisson -> ; groups[1].workload.load: 0 -> 2",
 		"groups=[{}]": "groups: [{name: web, count: 20}, " +
 			"{name: a.b, count: 5, workload: {kind: poisson}}] -> [{}]",
 		"redis.faults=[]":         "redis.faults: [{kind: hang, at: 1ns, for: 1ns}] -> []",

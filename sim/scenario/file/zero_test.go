@@ -100,12 +100,10 @@ func TestADistributionOfZeroDrawsZero(t *testing.T) {
 	again, err := Parse("again.yaml", text)
 	testkit.NoErr(t, err)
 	testkit.Check(t, again.Hash() == s.Hash(), "read again from\n%s", text)
-	testkit.NoErr(t, Set(&s, "groups[1].workload={kind: closed, clients: 5}", "groups[1].workload.think=0s",
-		"groups[1].count=3", "groups[1].round_trip=0s"))
+	testkit.NoErr(t, Set(&s, "groups[1].count=3", "groups[1].round_trip=0s"))
 	testkit.Check(t, !s.Groups[1].RoundTrip.IsZero(), "a round trip of 0 is that of the network")
 	s = s.Defaults()
-	means := s.Groups[1].RoundTrip.Mean() + s.Groups[1].Workload.Think.Mean() +
-		s.Network.RoundTrip.Mean() + s.Redis.ServiceTime.Mean()
+	means := s.Groups[1].RoundTrip.Mean() + s.Network.RoundTrip.Mean() + s.Redis.ServiceTime.Mean()
 	testkit.Check(t, means == 0, "the means are %v", means)
 }
 

@@ -72,7 +72,6 @@ func TestFieldsThatLiveLacksAreNotedOrRefused(t *testing.T) {
 		"limits=[100/s, 1000/m]":                 "limits is [100/s 1000/m], must be one limit",
 		"limits=[100 each 1h]":                   "must be one limit, and not a calendar",
 		"workload={kind: adversary}":             "workload.kind is adversary, must be one whose requests do not depend",
-		"groups[0].workload={kind: closed}":      "workload.kind is closed, must be one whose requests do not depend",
 		"groups[0].count=257":                    "groups[0].count is 257, must be 1 to 256",
 		"duration=50ms":                          "duration is 50ms, must be 100ms to 1h",
 		"workload.load=1000; limits=[1000000/s]": "because every request is recorded",
