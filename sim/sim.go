@@ -89,7 +89,6 @@ const DurationMax = scenario.DurationMax
 const (
 	Constant  = scenario.Constant
 	Poisson   = scenario.Poisson
-	Diurnal   = scenario.Diurnal
 	Flash     = scenario.Flash
 	Sync      = scenario.Sync
 	Adversary = scenario.Adversary
@@ -99,7 +98,6 @@ const (
 	VerbWait = scenario.VerbWait
 
 	DistLognormal = scenario.DistLognormal
-	DistPareto    = scenario.DistPareto
 
 	FaultOutage       = scenario.FaultOutage
 	FaultHang         = scenario.FaultHang

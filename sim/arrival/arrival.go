@@ -1,5 +1,5 @@
 // Package arrival generates the times of the requests of one simulated process: at even intervals, at random,
-// in bursts, by the time of day, or recorded.
+// in bursts, or recorded.
 //
 // The times depend only on the Source of their Stream: an additional process changes no other Stream.
 package arrival
@@ -48,10 +48,6 @@ func New(s Source) Stream {
 		return &poisson{stream: s.Stream, gap: s.gap(), at: float64(s.Start)}
 	case scenario.OnOff:
 		return newOnOff(s)
-	case scenario.Pareto:
-		return newBursts(s)
-	case scenario.Diurnal:
-		return newDiurnal(s)
 	case scenario.Flash:
 		return newFlash(s)
 	case scenario.Sync, scenario.Boundary:

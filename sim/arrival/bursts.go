@@ -8,40 +8,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// bursts implements scenario.Pareto: bursts come at Poisson times, and all requests of a burst at one time.
-// The number of requests in a burst is a Pareto variable with shape Alpha and mean Burst. A fraction is
-// rounded up with a probability equal to the fraction, which keeps the mean. If Burst is below
-// Alpha/(Alpha-1), some bursts have no request.
-type bursts struct {
-	stream       *random.Stream
-	gap          float64 // mean time between bursts
-	least, alpha float64
-	at, end      float64
-	left         int64 // number of requests of the burst at time at that Next has not returned
-}
-
-func newBursts(s Source) *bursts {
-	return &bursts{
-		stream: s.Stream, gap: float64(s.gap() * s.Workload.Burst), alpha: s.Workload.Alpha,
-		least: float64(s.Workload.Burst * (s.Workload.Alpha - 1) / s.Workload.Alpha), // so the mean is Burst
-		at:    float64(s.Start), end: float64(s.Duration),
-	}
-}
-
-// Next implements Stream.
-func (a *bursts) Next(now int64) int64 {
-	for a.left == 0 {
-		if a.at >= a.end {
-			return Never
-		}
-		a.at += float64(a.gap * a.stream.Exp())
-		size := float64(a.least * a.stream.Pareto(a.alpha))
-		a.left = int64(min(size+a.stream.Float64(), 0x1p53))
-	}
-	a.left--
-	return moment(a.at, now)
-}
-
 // streamVolleys identifies the random stream that the volleys of all processes share. The random streams of
 // the engine have small numbers.
 const streamVolleys uint64 = 1 << 32

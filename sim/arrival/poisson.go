@@ -58,36 +58,6 @@ func (a *onOff) Next(now int64) int64 {
 	return Never
 }
 
-// diurnal implements scenario.Diurnal: the rate is its mean times 1 + Swing*sin, where the sine has period
-// Period and starts at 0. diurnal draws at the highest rate, and drops some (Lewis and Shedler, 1979).
-type diurnal struct {
-	stream        *random.Stream
-	gap           float64 // mean gap at the highest rate
-	swing, period float64
-	at, end       float64
-}
-
-func newDiurnal(s Source) *diurnal {
-	swing := float64(s.Workload.Swing)
-	return &diurnal{
-		stream: s.Stream, gap: s.gap() / (1 + swing), swing: swing, period: float64(s.Workload.Period),
-		at: float64(s.Start), end: float64(s.Duration),
-	}
-}
-
-// Next implements Stream.
-func (a *diurnal) Next(now int64) int64 {
-	for a.at < a.end {
-		a.at += float64(a.gap * a.stream.Exp())
-		height := float64(a.stream.Float64() * (1 + a.swing))
-		// Most drawn heights are below the lowest rate, which needs no sine.
-		if height < 1-a.swing || height < 1+float64(a.swing*random.Sin(a.at/a.period)) {
-			return moment(a.at, now)
-		}
-	}
-	return Never
-}
-
 // flash implements scenario.Flash: Poisson requests at a rate that is Factor times higher from At for For.
 type flash struct {
 	stream     *random.Stream

@@ -20,21 +20,6 @@ func checkCount(t *testing.T, what string, got int, want float64) {
 		"%s: %d requests, want %.0f within %.0f", what, got, want, 6*math.Sqrt(want))
 }
 
-func TestDiurnalFollowsTheSine(t *testing.T) {
-	s := newSource(scenario.Diurnal, 21)
-	s.Workload.Period, s.Workload.Swing = 100*time.Second, 0.7
-	var hours [8]int
-	for _, at := range moments(s) {
-		hours[at%int64(s.Workload.Period)*8/int64(s.Workload.Period)]++
-	}
-	for i, got := range hours {
-		// The integral of 1 + 0.7 sin over an eighth of a turn.
-		a, b := float64(i)/8, float64(i+1)/8
-		part := b - a + 0.7*(math.Cos(2*math.Pi*a)-math.Cos(2*math.Pi*b))/(2*math.Pi)
-		checkCount(t, fmt.Sprintf("eighth %d of the day", i), got, part*arrivalsRate*arrivalsSpan.Seconds())
-	}
-}
-
 func TestFlashMultipliesTheRateForAWhile(t *testing.T) {
 	// A flash that is shorter than the time between two requests comes all the same, and goes.
 	for _, c := range []struct {
@@ -68,28 +53,6 @@ func TestFlashMultipliesTheRateForAWhile(t *testing.T) {
 		checkCount(t, fmt.Sprintf("before flashes of %v", c.length), before, c.before)
 		checkCount(t, fmt.Sprintf("in flashes of %v", c.length), during, c.during)
 		checkCount(t, fmt.Sprintf("after flashes of %v", c.length), after, c.after)
-	}
-}
-
-func TestParetoBurstsHaveAHeavyTail(t *testing.T) {
-	s := newSource(scenario.Pareto, 24) // shape 1.5, mean 20
-	sizes := map[int64]int{}
-	for _, at := range moments(s) {
-		sizes[at]++
-	}
-	n := len(sizes)
-	checkCount(t, "bursts", n, arrivalsRate*arrivalsSpan.Seconds()/20)
-	least := 20 * (1.5 - 1) / 1.5
-	for _, size := range []float64{10, 100, 1000} {
-		hits := 0
-		for _, got := range sizes {
-			if got >= int(size) {
-				hits++
-			}
-		}
-		// At least size after rounding by chance is: X above size-u, averaged over u in [0, 1).
-		p := math.Pow(least, 1.5) * (2/math.Sqrt(size-1) - 2/math.Sqrt(size))
-		checkShare(t, fmt.Sprintf("bursts of %v or more", size), hits, n, p)
 	}
 }
 

@@ -128,8 +128,8 @@ func nature(run *replication, p *process) string {
 }
 
 func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
-	for _, kind := range []string{scenario.Constant, scenario.Poisson, scenario.OnOff, scenario.Pareto,
-		scenario.Diurnal, scenario.Flash, scenario.Sync, scenario.Boundary} {
+	for _, kind := range []string{scenario.Constant, scenario.Poisson, scenario.OnOff, scenario.Flash, scenario.Sync,
+		scenario.Boundary} {
 		// Given two groups with loads of their own,
 		load := fmt.Sprintf(`workload: {kind: %s, rate: 907/s, cost: "uniform(1,9)"}`, kind)
 		second := func(first int, more string) (all []string) {

@@ -71,10 +71,6 @@ func (r *Stream) Normal() float64 {
 	return float64(radius * Sin(r.Float64()))
 }
 
-// Pareto returns a number that is at least 1, and exceeds x with probability x^-shape. The numbers' mean is
-// shape/(shape-1), and infinite for a shape up to 1. The shape must be positive.
-func (r *Stream) Pareto(shape float64) float64 { return Exp(r.Exp() / shape) }
-
 // Weights draws one of n items with given probabilities, in a time that does not depend on n: by the alias
 // method of Walker (1977), with the table of Vose (1991). A Weights never changes, so goroutines may share
 // it. NewWeights makes a Weights; the zero Weights has no item to draw.

@@ -79,8 +79,6 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 			"300ms}"},
 		// The figures of these have none: no ten replications tell what the others would.
 		{"saturated", "limits: [2000/s burst 20], groups: [{count: 8}], redis: {service_time: exp(15ms)}"},
-		{"long calls", `limits: [1000/s burst 50], groups: [{count: 5}],
-			redis: {service_time: "pareto(20us,1.1)"}`},
 		{"bursts", "limits: [500/s burst 100], groups: [{count: 5}], workload: {kind: onoff, load: 0.7}"},
 		{"restarts", `limits: [500/s], groups: [{count: 2, restarts: {every: 20s, for: 40ms}}], policy: ` +
 			`{fallback: deny}`},

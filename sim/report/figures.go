@@ -160,19 +160,10 @@ func even(s *scenario.Scenario, name string) bool {
 	return false
 }
 
-// misfortunate reports whether a few events at random times, or of unbounded size, dominate the figures of s.
+// misfortunate reports whether a few events at random times dominate the figures of s.
 func misfortunate(s *scenario.Scenario) bool {
-	heavy := func(d scenario.Dist) bool { return d.Kind == scenario.DistPareto }
-	wild := func(w *scenario.Workload) bool {
-		return w.Kind == scenario.Pareto || w.Kind == scenario.OnOff ||
-			heavy(w.Actual.Dist) || heavy(w.Hold.Dist) || heavy(w.Patience.Dist)
-	}
-	clocks := func(c *scenario.Clock) bool { return c != nil && (heavy(c.Offset.Dist) || heavy(c.Drift.Dist)) }
-	return heavy(s.Network.RoundTrip.Dist) || heavy(s.Redis.ServiceTime.Dist) || clocks(&s.Clock) ||
-		slices.ContainsFunc(s.Workloads(), wild) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool {
-		return g.Pauses.Every > 0 || g.Restarts.Every > 0 || heavy(g.Pauses.For.Dist) ||
-			heavy(g.Restarts.For.Dist) || heavy(g.RoundTrip.Dist) || clocks(g.Clock)
-	})
+	return slices.ContainsFunc(s.Workloads(), func(w *scenario.Workload) bool { return w.Kind == scenario.OnOff }) ||
+		slices.ContainsFunc(s.Groups, func(g scenario.Group) bool { return g.Pauses.Every > 0 || g.Restarts.Every > 0 })
 }
 
 // Of summarises the replications of s. confidence is the confidence level of the intervals. A figure has an

@@ -41,23 +41,23 @@ func (c *Cost) UnmarshalText(text []byte) error {
 	case read.Min < 1 || read.Max < read.Min:
 		return bad(s, "must be 1 or more, in rising order")
 	case form == "pareto" && !read.hasShape():
-		return bad(s, "must have a shape of %v to %v", shapeMin, alphaMax)
+		return bad(s, "must have a shape of %v to %v", shapeMin, shapeMax)
 	}
 	*c = read
 	return nil
 }
 
 // shapeMin bounds Shape so that 1 - (Min/Max)^Shape is precise enough to divide by.
-const shapeMin, alphaMax = 0.01, 100
+const shapeMin, shapeMax = 0.01, 100
 
 // hasShape reports whether Sample can draw from the Pareto tail with c.Shape.
-func (c Cost) hasShape() bool { return c.Shape >= shapeMin && c.Shape <= alphaMax }
+func (c Cost) hasShape() bool { return c.Shape >= shapeMin && c.Shape <= shapeMax }
 
 // MarshalText implements encoding.TextMarshaler.
 func (c Cost) MarshalText() ([]byte, error) {
 	switch {
 	case c.Shape != 0:
-		return fmt.Appendf(nil, "pareto(%d,%d,%s)", c.Min, c.Max, plain.text(c.Shape)), nil
+		return fmt.Appendf(nil, "pareto(%d,%d,%s)", c.Min, c.Max, shortest(c.Shape)), nil
 	case c.Min == c.Max:
 		return strconv.AppendInt(nil, c.Min, 10), nil
 	}

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +18,6 @@ const (
 	DistNormal    DistKind = "normal"    // mean P, standard deviation Q
 	DistExp       DistKind = "exp"       // mean P
 	DistLognormal DistKind = "lognormal" // median P, 99th percentile Q
-	DistPareto    DistKind = "pareto"    // minimum P, shape Q
 )
 
 // distRules has the rule for the parameters of each distribution.
@@ -33,8 +31,6 @@ var distRules = map[DistKind]struct {
 	DistExp:      {func(p, q float64) bool { return p >= 0 }, "not be negative"},
 	DistLognormal: {func(p, q float64) bool { return 0 < p && p <= q },
 		"have a positive median and a 99th percentile above it"},
-	DistPareto: {func(p, q float64) bool { return p > 0 && q > 1 },
-		"have a positive minimum and a shape above 1, or it has no mean"},
 }
 
 // Dist is a distribution with two parameters, P and Q. The embedding type defines the unit of P and Q.
@@ -55,8 +51,7 @@ func (d Dist) check(text string) error {
 }
 
 // DurationDist is a distribution of durations, in nanoseconds. A DurationDist's text is, for example, "5ms",
-// "uniform(1ms,2ms)", "normal(0s,10ms)", "exp(1ms)", "lognormal(500us,2ms)" (median and 99th percentile), or
-// "pareto(1ms,1.5)" (minimum and shape).
+// "uniform(1ms,2ms)", "normal(0s,10ms)", "exp(1ms)" or "lognormal(500us,2ms)" (median and 99th percentile).
 type DurationDist struct{ Dist }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -107,10 +102,9 @@ type unit struct {
 const distMax = 250 * 365 * 24 * time.Hour
 
 var (
-	plain       = unit{"", number, func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }}
 	inDurations = unit{"5ms", readDuration, func(x float64) string { return time.Duration(x).String() }}
-	inTokens    = unit{"300", number, plain.text}
-	inPPM       = unit{"50ppm", readPPM, func(x float64) string { return plain.text(x) + "ppm" }}
+	inTokens    = unit{"300", number, shortest}
+	inPPM       = unit{"50ppm", readPPM, func(x float64) string { return shortest(x) + "ppm" }}
 )
 
 func readDuration(s string) (float64, error) {
@@ -126,15 +120,12 @@ func readDuration(s string) (float64, error) {
 
 func readPPM(s string) (float64, error) { return numberOf(s, "ppm", "a drift is like 50ppm") }
 
-// parameters returns the units of the parameters of a distribution of this kind.
-func (u unit) parameters(kind DistKind) []unit {
-	switch kind {
-	case DistConstant, DistExp:
-		return []unit{u}
-	case DistPareto:
-		return []unit{u, plain}
+// parameters returns the number of parameters of a distribution of this kind.
+func (kind DistKind) parameters() int {
+	if kind == DistConstant || kind == DistExp {
+		return 1
 	}
-	return []unit{u, u}
+	return 2
 }
 
 // parse parses a distribution of quantities in u. On an error, parse does not change into.
@@ -144,18 +135,17 @@ func (u unit) parse(s string, into *Dist) error {
 	if name, inner, named := strings.Cut(s, "("); named {
 		d.Kind = DistKind(strings.TrimSpace(name))
 		if _, known := distRules[d.Kind]; !known || d.Kind == DistConstant {
-			return bad(s, "has no distribution %q; there are uniform, normal, exp, lognormal and pareto", d.Kind)
+			return bad(s, "has no distribution %q; there are uniform, normal, exp and lognormal", d.Kind)
 		}
 		inner, closed := strings.CutSuffix(inner, ")")
-		if texts = strings.Split(inner, ","); !closed || len(texts) != len(u.parameters(d.Kind)) {
-			return bad(s, "is not a distribution: it is like %s, uniform(a,b), normal(mean,sd), exp(mean), "+
-				"lognormal(median,p99) or pareto(min,shape)", u.example)
+		if texts = strings.Split(inner, ","); !closed || len(texts) != d.Kind.parameters() {
+			return bad(s, "is not a distribution: it is like %s, uniform(a,b), normal(mean,sd), exp(mean) or "+
+				"lognormal(median,p99)", u.example)
 		}
 	}
-	values := []*float64{&d.P, &d.Q}
-	for i, parameter := range u.parameters(d.Kind) {
+	for i, value := range []*float64{&d.P, &d.Q}[:len(texts)] {
 		var err error
-		if *values[i], err = parameter.read(strings.TrimSpace(texts[i])); err != nil {
+		if *value, err = u.read(strings.TrimSpace(texts[i])); err != nil {
 			return err
 		}
 	}
@@ -167,14 +157,14 @@ func (u unit) parse(s string, into *Dist) error {
 }
 
 func (u unit) format(d Dist) []byte {
-	var texts []string
-	for i, parameter := range u.parameters(d.Kind) {
-		texts = append(texts, parameter.text([]float64{d.P, d.Q}[i]))
+	text := u.text(d.P)
+	if d.Kind.parameters() == 2 {
+		text += "," + u.text(d.Q)
 	}
 	if d.Kind == DistConstant {
-		return []byte(texts[0])
+		return []byte(text)
 	}
-	return []byte(string(d.Kind) + "(" + strings.Join(texts, ",") + ")")
+	return []byte(string(d.Kind) + "(" + text + ")")
 }
 
 // normal99 is the 99th percentile of the normal distribution with mean 0 and standard deviation 1.
@@ -195,8 +185,6 @@ func (d Dist) Draw(r *random.Stream) float64 {
 		return float64(d.P * r.Exp())
 	case DistLognormal:
 		return float64(d.P * random.Exp(float64(d.sigma()*r.Normal())))
-	case DistPareto:
-		return float64(d.P * r.Pareto(d.Q))
 	}
 	return d.P
 }
@@ -208,8 +196,6 @@ func (d Dist) Mean() float64 {
 		return (d.P + d.Q) / 2
 	case DistLognormal:
 		return float64(d.P * random.Exp(float64(d.sigma()*d.sigma())/2))
-	case DistPareto:
-		return float64(d.P * d.Q / (d.Q - 1))
 	}
 	return d.P
 }

@@ -29,6 +29,9 @@ func number(s string) (float64, error) {
 	return x, nil
 }
 
+// shortest returns the shortest text that number parses as x.
+func shortest(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
 // numberOf parses a number with its unit. An error about the unit shows like, an example of the quantity.
 func numberOf(s, unit, like string) (float64, error) {
 	count, ok := strings.CutSuffix(s, unit)
@@ -61,7 +64,7 @@ func (r *Rate) UnmarshalText(text []byte) error {
 
 // MarshalText implements encoding.TextMarshaler.
 func (r Rate) MarshalText() ([]byte, error) {
-	return []byte(strconv.FormatFloat(float64(r), 'g', -1, 64) + "/s"), nil
+	return []byte(shortest(float64(r)) + "/s"), nil
 }
 
 // Ratio is usually a number from 0 to 1. A Ratio's text is in percent: "0.5%".
@@ -89,7 +92,7 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 
 // MarshalText implements encoding.TextMarshaler. UnmarshalText reads the text back as the same Ratio.
 func (r Ratio) MarshalText() ([]byte, error) {
-	text := strconv.FormatFloat(float64(r), 'g', -1, 64)
+	text := shortest(float64(r))
 	// SetString fails for NaN and infinities, which Validate refuses.
 	if x, ok := new(big.Rat).SetString(text); ok {
 		x.Mul(x, big.NewRat(100, 1))

@@ -113,8 +113,6 @@ const (
 	Constant  = "constant"  // evenly spaced requests; each process has a phase of its own
 	Poisson   = "poisson"   // independent requests
 	OnOff     = "onoff"     // MMPP: Poisson requests while on, none while off, for exponential times
-	Pareto    = "pareto"    // bursts at Poisson times, with Pareto sizes of shape Alpha
-	Diurnal   = "diurnal"   // Poisson requests at a rate that is a sine over Period
 	Flash     = "flash"     // Poisson requests at a rate that is Factor times higher from At for For
 	Sync      = "sync"      // all processes send requests at the same moments, once in Every
 	Boundary  = "boundary"  // as sync, but centred on the moment: the worst case of fixed windows
@@ -124,7 +122,7 @@ const (
 
 // WorkloadKinds lists the valid values of Workload.Kind.
 var WorkloadKinds = []string{
-	Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Adversary, Replay,
+	Constant, Poisson, OnOff, Flash, Sync, Boundary, Adversary, Replay,
 }
 
 // These constants are the verbs of hybrid that a request may use.
@@ -156,10 +154,6 @@ type Workload struct {
 	Patience DurationDist  `json:",omitzero"` // wait: time until the caller cancels; 0 means never
 
 	On, Off  time.Duration // onoff: mean lengths; 0 means 100 ms and 900 ms; Rate is the mean over both
-	Alpha    float64       // pareto: shape, above 1; 0 means 1.5
-	Burst    float64       // pareto: mean number of requests in a burst; 0 means 20
-	Period   time.Duration // diurnal; 0 means Duration
-	Swing    Ratio         // diurnal: amplitude of the rate, as a fraction of the mean; 0 means 80 %
 	At, For  time.Duration // flash: start and length of the crowd; 0 means Duration/3 and Duration/6
 	Factor   float64       // flash; 0 means 10
 	Every    time.Duration // sync: 0 means 500 ms; boundary: 0 means twice the first window; at least Within

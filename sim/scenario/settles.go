@@ -127,7 +127,7 @@ func (s Scenario) Stationary() bool {
 // steady reports whether the load of s never changes at a given time.
 func (s Scenario) steady() bool {
 	return !slices.ContainsFunc(s.Workloads(), func(w *Workload) bool {
-		return w.Kind == Diurnal || w.Kind == Flash || w.Kind == Replay
+		return w.Kind == Flash || w.Kind == Replay
 	})
 }
 

@@ -22,7 +22,7 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 		c.Add(path+".cost", w.Cost, "must be 1 or more, in rising order")
 	}
 	if w.Cost.Shape != 0 && !w.Cost.hasShape() {
-		c.Add(path+".cost", w.Cost, "whose shape must be %v to %v", shapeMin, alphaMax)
+		c.Add(path+".cost", w.Cost, "whose shape must be %v to %v", shapeMin, shapeMax)
 	}
 	c.tokens(path+".actual", w.Actual)
 	c.length(path+".hold", w.Hold)
@@ -31,12 +31,6 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 	c.length(path+".patience", w.Patience)
 	between(c, path+".on", w.On, meanMin, DurationMax)
 	between(c, path+".off", w.Off, meanMin, DurationMax)
-	if !(w.Alpha > 1 && w.Alpha <= alphaMax) {
-		c.Add(path+".alpha", w.Alpha, "must be above 1, or bursts have no mean, and at most %v", alphaMax)
-	}
-	between(c, path+".burst", w.Burst, 1, 1e6)
-	between(c, path+".period", w.Period, time.Millisecond, DurationMax)
-	between(c, path+".swing", w.Swing, 0, 1)
 	between(c, path+".at", w.At, 0, DurationMax)
 	between(c, path+".for", w.For, 0, DurationMax)
 	between(c, path+".factor", w.Factor, 0, 1e6)
@@ -65,12 +59,10 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 
 // readBy lists the fields of a Workload that only some kinds of workload read.
 var readBy = map[string][]string{
-	"Load": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary},
-	"Rate": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary},
-	"Cost": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Adversary},
+	"Load": {Constant, Poisson, OnOff, Flash, Sync, Boundary},
+	"Rate": {Constant, Poisson, OnOff, Flash, Sync, Boundary},
+	"Cost": {Constant, Poisson, OnOff, Flash, Sync, Boundary, Adversary},
 	"On":   {OnOff}, "Off": {OnOff},
-	"Alpha": {Pareto}, "Burst": {Pareto},
-	"Period": {Diurnal}, "Swing": {Diurnal},
 	"At": {Flash}, "For": {Flash}, "Factor": {Flash},
 	"Every": {Sync, Boundary}, "Within": {Sync, Boundary},
 	"Repeated": {Replay}, "File": {Replay}, "Columns": {Replay},

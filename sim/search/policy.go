@@ -283,9 +283,6 @@ func twoDigits[N ~int64](n N) N {
 func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
 	s.Duration = d
 	return eachLoad(s, func(w *sim.Workload) {
-		if w.Kind != sim.Diurnal {
-			w.Period = 0
-		}
 		if w.Kind != sim.Flash {
 			w.At, w.For = 0, 0
 		}

@@ -129,10 +129,7 @@ func doubled(c sim.Clock) sim.Clock {
 }
 
 func twice(d sim.Dist) sim.Dist {
-	d.P *= 2
-	if d.Kind != sim.DistPareto { // Pareto's Q is a shape
-		d.Q *= 2
-	}
+	d.P, d.Q = 2*d.P, 2*d.Q
 	return d
 }
 

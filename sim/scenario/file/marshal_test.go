@@ -78,7 +78,7 @@ var texts = map[reflect.Type][]string{
 	reflect.TypeFor[scenario.Ratio]():        {"33.333333333333336%", "0.00000000000000001%", "100%"},
 	reflect.TypeFor[scenario.Cost]():         {"1", "999999999999", "uniform(1,5)"},
 	reflect.TypeFor[scenario.DurationDist](): {"-1ns", "uniform(-5ms,1m0.000000001s)", "exp(0s)"},
-	reflect.TypeFor[scenario.TokenDist]():    {"-1.5", "uniform(50,300)", "pareto(1,1.5)"},
+	reflect.TypeFor[scenario.TokenDist]():    {"-1.5", "uniform(50,300)", "lognormal(1,1.5)"},
 	reflect.TypeFor[scenario.DriftDist]():    {"-0.1ppm", "uniform(-1e-30ppm,1e300ppm)"},
 	reflect.TypeFor[lease.Limit](): {
 		"1/s", "1000/m burst 500", "500/h burst 500", "100 in 1m", "7 each 250ms", "1000 each 24h from 16h",

@@ -49,8 +49,7 @@ var sections = []section{
 		{Name: "shape", Label: "Shape", Default: sim.Poisson, Hint: "how requests arrive", paths: []string{"workload"},
 			Choices: []choice{
 				{sim.Poisson, "at random (Poisson)"}, {sim.Constant, "evenly"}, {"onoff", "on and off"},
-				{"pareto", "in bursts of very different sizes"}, {sim.Sync, "all processes at the same moments"},
-				{sim.Flash, "a crowd in the middle"}, {sim.Diurnal, "in a wave, as by day and night"}}},
+				{sim.Sync, "all processes at the same moments"}, {sim.Flash, "a crowd in the middle"}}},
 	}},
 	{"The policy of the leases", []knob{
 		{Name: "target_ms", Label: "Target", Unit: "ms", Steps: steps(1, 2000),
