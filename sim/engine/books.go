@@ -31,8 +31,7 @@ type books struct {
 	requests   int64 // number of requests in the whole run
 	granted    int64 // tokens granted by all buckets
 	taken      int64 // tokens of granted that holders accepted
-	toRequests int64 // tokens admitted for requests that kept them
-	unadmitted int64 // tokens admitted for requests that were cancelled
+	toRequests int64 // tokens admitted for requests
 	ended      protocol.Account
 	wrong      error // error of the first failed check
 
@@ -126,7 +125,7 @@ func (b *books) count() report.Count {
 // may wait in line, it may also wait in line at the central bucket.
 func (b *books) asked(r *request) {
 	us := b.time.now / 1000
-	r.central = b.central[r.key].TakeWithin(us, r.n, r.within/1000)
+	r.central = b.central[r.key].TakeWithin(us, r.n, r.p.group.inLine)
 	b.requests++
 	b.offered += r.n
 	if r.central {
@@ -181,12 +180,6 @@ func (b *books) owing(e *entry, r *lease.Request) {
 	if owed := e.charged - e.paid; reported > owed || reported < owed && r.Seq == e.p.seq {
 		b.complain("process %d, key %d owes %d tokens, but reports %d", e.p.index, e.key, owed, reported)
 	}
-}
-
-func (b *books) cancelled(r *request) {
-	b.toRequests -= r.n
-	b.unadmitted += r.n
-	b.refunded += r.n
 }
 
 // centralServed returns the number of tokens that the central bucket has given to requests, without requests

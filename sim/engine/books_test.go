@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -32,12 +31,6 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 		"a request that the books do not know":   func(run *replication, _ *entry) { run.books.ended.Admitted++ },
 		"a charge that its client does not tell": func(_ *replication, e *entry) { e.charged++; e.call(protocol.Never) },
 		"a charge that nobody has made":          func(_ *replication, e *entry) { e.paid++; e.call(protocol.Never) },
-		"a cancelled request that was admitted": func(run *replication, _ *entry) {
-			run.books.cancelled(&request{n: 1})
-		},
-		"a cancelled request that is given twice": func(_ *replication, e *entry) {
-			e.client.GiveBack(e.Now(), 1, 0, pool.Draw{})
-		},
 	} {
 		// Given a correct run, and an entry whose last call was answered,
 		run := simulate(t, scene(t, "duration: 1s, limits: [100/s]"))

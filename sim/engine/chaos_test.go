@@ -98,17 +98,11 @@ func (c *chaos) run() (*replication, int64, error) {
 	if err := c.drive(run); err != nil {
 		return run, 0, err
 	}
-	kept := run.books.tally.Admitted - run.books.unadmitted
-	for _, x := range run.demand.reservations.all { // admitted, and may yet be cancelled
-		for _, d := range x.open {
-			kept -= d.N
-		}
-	}
-	undecided := run.books.audit.End() // of requests that still wait, or may yet be cancelled
+	admitted := run.books.tally.Admitted
+	undecided := run.books.audit.End() // of requests that still wait
 	err = run.finish()
-	if got := run.books.audit.Admitted(); err == nil && got != kept+undecided {
-		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and kept, and %d may yet be", got, kept,
-			undecided)
+	if got := run.books.audit.Admitted(); err == nil && got != admitted+undecided {
+		err = fmt.Errorf("the audit counts %d tokens, %d were admitted, and %d may yet be", got, admitted, undecided)
 	}
 	// A loss forgets the debt.
 	if c.forgets {
@@ -214,11 +208,8 @@ func (c *chaos) workload() scenario.Workload {
 		}
 	}
 	w.Deadline = c.between(10*time.Millisecond, 3*time.Second)
-	if c.fault(3) {
-		w.Patience = c.span(time.Millisecond, time.Second)
-	}
 	if w.Verb != scenario.VerbWait { // a setting that a verb or a kind does not read is refused
-		w.Deadline, w.Patience = 0, scenario.DurationDist{}
+		w.Deadline = 0
 	}
 	if w.Kind == scenario.Adversary {
 		w.Load, w.Rate = 0, 0
@@ -289,12 +280,11 @@ func (c *chaos) reserve(rnd *rand.Rand, w *scenario.Workload) {
 	}
 	cost := float64(max(w.Cost.Max, 1))
 	w.Actual.Dist = []scenario.Dist{
-		{}, {P: math.Ceil(cost / 2)}, {P: 2 * cost}, {Kind: scenario.DistUniform, P: 0, Q: 2 * cost},
+		{P: math.Ceil(cost / 2)}, {P: 2 * cost}, {Kind: scenario.DistUniform, P: 0, Q: 2 * cost},
 		{Kind: scenario.DistLognormal, P: cost, Q: 20 * cost},
-	}[rnd.IntN(5)]
+	}[rnd.IntN(4)]
 	w.Hold.Dist = scenario.Dist{Kind: scenario.DistExp, P: float64([]time.Duration{
 		0, time.Millisecond, 50 * time.Millisecond, time.Second}[rnd.IntN(4)])}
-	w.Cancelled = scenario.Ratio([]float64{0, 0.1, 0.8}[rnd.IntN(3)])
 }
 
 func (c *chaos) stops(most time.Duration) scenario.Stops {
@@ -408,13 +398,10 @@ func (c *chaos) span(low, high time.Duration) scenario.DurationDist {
 func (c *chaos) network() {
 	n := &c.Network
 	n.RoundTrip = c.span(100*time.Microsecond, 300*time.Millisecond)
-	for _, r := range []*scenario.Ratio{&n.Loss, &n.LostReplies, &n.Duplicates} {
+	for _, r := range []*scenario.Ratio{&n.Loss, &n.LostReplies} {
 		if c.fault(3) {
 			*r = scenario.Ratio(c.rnd.Float64() * 0.3)
 		}
-	}
-	if n.Duplicates > 0 && c.maybe(2) {
-		n.Duplicates = scenario.Ratio(c.rnd.Float64())
 	}
 	if c.fault(4) { // answers that come after their wait has ended
 		trip := float64(n.RoundTrip.Mean())

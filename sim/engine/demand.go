@@ -4,9 +4,7 @@ import (
 	"math"
 
 	"github.com/yuzhi-go/yuzhi/internal/pool"
-	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
-	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
@@ -49,8 +47,7 @@ type request struct {
 	key     int32
 	n       int64
 	at      int64
-	within  int64 // longest wait in line, in nanoseconds: until the deadline, or until the caller gives up
-	central bool  // the central bucket would have admitted the request
+	central bool // the central bucket would have admitted the request
 
 	reservation *reservation // nil for a request that reserves nothing
 }
@@ -59,18 +56,14 @@ type request struct {
 // reservation for the same request, which the same process settles.
 type reservation struct {
 	id        int32
-	ofCentral bool // a central reservation has no tokens, draw, pooled and open
+	ofCentral bool // a central reservation has no tokens and no draw
 	request   request
 	actual    int64 // final cost in tokens
 	hold      int64 // nanoseconds from the admission until the final cost is known
-	cancelled bool  // the settlement gives back all tokens of the reservation
 
-	life   int32  // life of the process that admitted the request
-	entry  *entry // the entry that admitted the request; the key may have another entry at the settlement
-	tokens int64  // bucket tokens in the reservation; 0 for an admission without the store
+	life   int32 // life of the process that admitted the request
+	tokens int64 // bucket tokens in the reservation; 0 for an admission without the store
 	draw   pool.Draw
-	pooled int64         // tokens that may go back to the pool
-	open   []audit.Drawn // for a cancelled reservation: admissions that the auditor has not closed yet
 }
 
 // prepare initialises the sources of all processes in f.
@@ -168,12 +161,6 @@ func (d *demand) draw(p *process) (key int32, n int64) {
 
 func (d *demand) ask(p *process, key int32, n int64) {
 	r := request{p: p, key: key, n: n, at: d.time.now}
-	if p.group.patience == protocol.InLine {
-		r.within = int64(p.group.waits)
-		if x := &p.group.load.Patience; x.P > 0 {
-			r.within = min(r.within, max(1, x.Sample(&p.stream)))
-		}
-	}
 	d.books.asked(&r)
 	if p.group.reserves {
 		d.reserve(&r)
@@ -198,17 +185,12 @@ func (d *demand) drain(e *entry) {
 func (d *demand) reserve(r *request) {
 	load, stream := r.p.group.load, &r.p.reservations
 	id, x := d.reservations.take()
-	*x = reservation{id: id, request: *r, actual: r.n, open: x.open[:0]}
-	if !load.Actual.IsZero() {
-		x.actual = load.Actual.Sample(stream)
-	}
+	*x = reservation{id: id, request: *r, actual: load.Actual.Sample(stream)}
 	x.hold = load.Hold.Sample(stream)
-	x.cancelled = load.Cancelled > 0 && stream.Bernoulli(float64(load.Cancelled))
 	r.reservation = x
 	if r.central {
 		id, c := d.reservations.take()
-		*c = reservation{id: id, ofCentral: true, request: *r, actual: x.actual, hold: x.hold,
-			cancelled: x.cancelled, open: c.open[:0]}
+		*c = reservation{id: id, ofCentral: true, request: *r, actual: x.actual, hold: x.hold}
 		d.hold(c)
 	}
 }
@@ -217,11 +199,6 @@ func (d *demand) reserve(r *request) {
 func (d *demand) hold(x *reservation) {
 	x.life = x.request.p.life
 	d.time.at(d.time.now+x.hold, evSettle, x.id)
-}
-
-// has records the tokens that admitted the request of x.
-func (x *reservation) has(n int64, d protocol.Decision) {
-	x.tokens, x.draw, x.pooled = n, d.Draw, d.Pooled
 }
 
 // settle ends x, or postpones the end while x's process is paused. A process that has ended has spent all
@@ -233,35 +210,20 @@ func (d *demand) settle(x *reservation) {
 		return
 	}
 	more := x.actual - r.n
-	if x.cancelled {
-		more = -r.n
-	}
-	spent := true
 	switch {
 	case p.state != running || p.life != x.life || more == 0:
 	case x.ofCentral:
 		b.central[r.key].Settle(d.time.now/1000, more)
 	case more > 0 || x.tokens > 0: // a fallback took no tokens that could come back
 		e := d.fleet.entry(p, r.key)
-		switch {
-		case more > 0:
+		if more > 0 {
 			n := e.client.Charge(e.Now(), more)
 			e.charged, b.charged = e.charged+n, b.charged+n
-		case !x.cancelled:
+		} else {
 			e.client.Holder.Refund(-more, &x.draw)
 			b.refunded -= more
-		default:
-			if e != x.entry {
-				x.pooled = 0
-			}
-			if e.client.GiveBack(e.Now(), r.n, x.pooled, x.draw) {
-				b.cancelled(r)
-				spent = false
-			}
 		}
 		e.Wake(false)
 	}
-	b.audit.Close(r.key, spent, x.open...)
-	x.open = x.open[:0]
 	d.reservations.give(x.id)
 }

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"time"
-
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
@@ -82,11 +80,10 @@ func (e *entry) take(n int64) bool {
 // decide answers a request at once, or makes it wait.
 func (e *entry) decide(r request) {
 	if e.take(r.n) {
-		if r.reservation == nil {
-			e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
-		} else {
-			e.admit(&r, protocol.Decision{Draw: e.client.Holder.Pool.Drawn(), Pooled: r.n})
+		if x := r.reservation; x != nil {
+			x.tokens, x.draw = r.n, e.client.Holder.Pool.Drawn()
 		}
+		e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
 		e.answer(&r, true, r.n)
 		return
 	}
@@ -97,23 +94,13 @@ func (e *entry) decide(r request) {
 	case d.Verdict == protocol.VerdictWait:
 		e.enqueue(r, ask, now)
 	case d.OK() && d.Source != lease.SourceFallback:
-		e.admit(&r, d)
+		if x := r.reservation; x != nil {
+			x.tokens, x.draw = r.n, d.Draw
+		}
+		e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
 		e.answer(&r, true, r.n)
 	default:
 		e.answer(&r, d.OK(), 0)
-	}
-}
-
-// admit records that e admits r with the tokens of d: for good, or until a cancellation of r.
-func (e *entry) admit(r *request, d protocol.Decision) {
-	x := r.reservation
-	if x != nil {
-		x.has(r.n, d)
-	}
-	if x != nil && x.cancelled {
-		x.open = append(x.open, e.fleet.books.audit.Open(e.fleet.time.now, r.key, r.n))
-	} else {
-		e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
 	}
 }
 
@@ -126,21 +113,16 @@ func (e *entry) answer(r *request, ok bool, tokens int64) {
 		ok = true
 	}
 	if x := r.reservation; x != nil && ok {
-		x.entry = e
 		e.fleet.demand.hold(x)
 	} else if x != nil {
 		e.fleet.demand.reservations.give(x.id)
 	}
 }
 
-// enqueue makes r wait for the longest wait that the client knows, unless r's user loses patience earlier.
+// enqueue makes r wait, for as long as the waits of its group at most.
 func (e *entry) enqueue(r request, ask protocol.Ask, now clock.Instant) {
-	w, g := e.newWaiter(&r, ask), e.p.group
-	limit := g.waits
-	if g.patience == protocol.InLine {
-		limit = time.Duration(r.within)
-	}
-	e.fleet.time.at(e.p.after(e.fleet.time.now, limit), evWaitEnd, w.id)
+	w := e.newWaiter(&r, ask)
+	e.fleet.time.at(e.p.after(e.fleet.time.now, e.p.group.waits), evWaitEnd, w.id)
 	e.client.Enqueue(now, &w.Waiter)
 }
 
@@ -202,11 +184,7 @@ func (e *entry) settled(w *protocol.Waiter, tokens int64, d protocol.Decision) {
 	r := x.request
 	admitted := d.OK() && d.Source != lease.SourceFallback
 	if y := r.reservation; admitted && y != nil {
-		y.has(tokens, d)
-		if y.cancelled { // the cancellation decides about the draws of x
-			y.open = append(y.open, x.audited...)
-			x.audited = x.audited[:0]
-		}
+		y.tokens, y.draw = tokens, d.Draw
 	}
 	e.fleet.books.audit.Close(e.key, admitted, x.audited...)
 	id := x.id

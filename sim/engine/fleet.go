@@ -160,7 +160,8 @@ type group struct {
 	place    int // index of the group in Scenario.Groups
 	load     *scenario.Workload
 	patience protocol.Patience // patience of the group's requests
-	waits    time.Duration     // longest wait of the group's requests that the client knows
+	waits    time.Duration     // longest wait of the group's requests
+	inLine   int64             // microseconds that the group's requests may wait in line
 	members  []*process
 	count    int // number of members that should run
 	class    int // index in books.classes
@@ -180,6 +181,7 @@ func (f *fleet) assemble(seed uint64) {
 			g.patience = protocol.NoWait
 		case g.load.Verb == scenario.VerbWait && !g.Shadow: // no request waits for longer than a call takes
 			g.patience, g.waits = protocol.InLine, g.load.Deadline
+			g.inLine = int64(g.waits / time.Microsecond)
 		}
 		f.groups = append(f.groups, g)
 		most := g.Count

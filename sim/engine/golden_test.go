@@ -33,7 +33,7 @@ var goldens = map[string]string{
 		workload: {kind: onoff, verb: try, load: 0.7}`,
 	"faults": `limits: [3000/s], policy: {target: 30ms, strict_expiry: true},
 		groups: [{count: 12, pauses: {every: 1s, for: exp(80ms)}, restarts: {every: 2s, for: 40ms}}],
-		network: {loss: 5%, lost_replies: 5%, duplicates: 5%, partitions: [{at: 300ms, for: 200ms, part: 50%}]},
+		network: {loss: 5%, lost_replies: 5%, partitions: [{at: 300ms, for: 200ms, part: 50%}]},
 		redis: {faults: [
 			{kind: failover, at: 500ms, for: 100ms, lost: 50ms},
 			{kind: slow, at: 800ms, for: 200ms, by: 2ms},
@@ -56,8 +56,7 @@ var goldens = map[string]string{
 		{name: c, count: 4, headroom: 0.7, workload: {rate: 900/s, cost: "uniform(1,3)"}}]`,
 	"reservations": `limits: [3000/s burst 500, 150000/m], policy: {fallback: deny},
 		groups: [{count: 5, restarts: {every: 1s, for: 20ms}}],
-		workload: {load: 3, verb: wait, cost: "uniform(1,5)", actual: "lognormal(3,40)", hold: exp(100ms),
-		cancelled: 10%}`,
+		workload: {load: 3, verb: wait, cost: "uniform(1,5)", actual: "lognormal(3,40)", hold: exp(100ms)}`,
 	"window": `limits: [600 in 500ms, 3000/s burst 400], policy: {fallback: deny}, groups: [
 			{name: web, count: 5, workload: {rate: 900/s, verb: wait, cost: "uniform(1,3)"}},
 			{name: crawlers, count: 4}],

@@ -54,17 +54,9 @@ type batch struct {
 	refusal time.Duration // the round trip in which the server answered NOSCRIPT
 	script  script
 	travels bool // the batch is under way, or in a shard's line
-	wait    batchWait
+
+	abandoned bool // the batch is answered, or the process has given up waiting for the reply
 }
-
-// batchWait tells whether a process waits for the reply to a batch.
-type batchWait uint8
-
-const (
-	awaited   batchWait = iota // the process waits for the reply
-	abandoned                  // the batch is answered, or the process has given up waiting
-	copied                     // the batch is a duplicate made by the network
-)
 
 func (n *network) newCall(e *entry, r *lease.Request) call {
 	n.made++
@@ -100,7 +92,7 @@ func (n *network) flush(b *batch) {
 	l.open = slices.DeleteFunc(l.open, func(o *batch) bool { return o == b })
 	if b.p.life != b.life || len(b.calls) == 0 { // a kill and a start of the process fell into this instant
 		l.rules.Cancel()
-		b.wait = abandoned
+		b.abandoned = true
 		n.end(b)
 		return
 	}
@@ -118,21 +110,12 @@ func (n *network) flush(b *batch) {
 }
 
 func (n *network) send(b *batch) {
-	now := n.time.now
-	lost := n.chance(n.s.Loss)
-	twice := n.chance(n.s.Duplicates)
-	if lost || n.cut(b.p, n.time.now) {
+	if n.chance(n.s.Loss) || n.cut(b.p, n.time.now) {
 		n.end(b)
 		return
 	}
 	b.trip = n.roundTrip(b.p, &n.stream)
-	n.time.at(now+n.upload(b)+b.trip/2, evRequest, b.id)
-	if twice {
-		c := n.newBatch(batch{p: b.p, life: b.life, shard: b.shard, script: b.script, wait: copied})
-		c.calls = append(c.calls, b.calls...)
-		at := now + n.upload(c) + n.roundTrip(b.p, &n.stream)/2
-		n.time.at(at, evRequest, c.id)
-	}
+	n.time.at(n.time.now+n.upload(b)+b.trip/2, evRequest, b.id)
 }
 
 // roundTrip draws the round trip of a message from p, from the distribution of p's group or of the network.
@@ -154,7 +137,7 @@ func (n *network) cut(p *process, at int64) bool {
 }
 
 func (n *network) reply(b *batch) {
-	if b.wait == copied || n.chance(n.s.LostReplies) || n.cut(b.p, n.time.now) {
+	if n.chance(n.s.LostReplies) || n.cut(b.p, n.time.now) {
 		n.end(b)
 		return
 	}
@@ -175,7 +158,7 @@ func (n *network) replied(b *batch) {
 }
 
 func (n *network) abandon(b *batch) {
-	b.wait = abandoned
+	b.abandoned = true
 	n.landed(b)
 	n.reuse(b)
 }
@@ -186,7 +169,7 @@ func (n *network) end(b *batch) {
 }
 
 func (n *network) reuse(b *batch) {
-	if !b.travels && b.wait != awaited {
+	if !b.travels && b.abandoned {
 		n.batches.give(b.id)
 	}
 }
@@ -348,7 +331,7 @@ func (n *network) overdue(b *batch, now clock.Instant) {
 
 // deliver hands the replies in a batch to the entries that wait for them.
 func (n *network) deliver(b *batch) {
-	if b.wait == awaited {
+	if !b.abandoned {
 		n.abandon(b)
 		if b.p.life == b.life {
 			n.judge(b)
@@ -445,7 +428,7 @@ func (n *network) shake(b *batch) {
 // shaken ends a round trip of b's handshake, and sends b after the last round trip.
 func (n *network) shaken(b *batch) {
 	switch s := n.redis.shards[b.shard]; {
-	case b.wait != awaited || b.p.life != b.life || b.p.state == down || n.cut(b.p, n.time.now):
+	case b.abandoned || b.p.life != b.life || b.p.state == down || n.cut(b.p, n.time.now):
 		n.end(b)
 	case s.hangs > 0:
 		s.stalled = append(s.stalled, b)
@@ -492,7 +475,7 @@ const scriptTrips = 3
 // bring sends b once more, with the script. The time of CallTimeout starts again, and the link measures the
 // refused round trip, as redisbucket and hybrid do.
 func (n *network) bring(b *batch) {
-	if b.wait != awaited || b.p.life != b.life {
+	if b.abandoned || b.p.life != b.life {
 		n.end(b)
 		return
 	}

@@ -181,6 +181,5 @@ func Record(s scenario.Scenario) (scenario.Scenario, error) {
 // own is nil for a group that uses the workload of s.
 func asked(own *scenario.Workload, s *scenario.Scenario) scenario.Workload {
 	w := cmp.Or(own, &s.Workload)
-	return scenario.Workload{Verb: w.Verb, Deadline: w.Deadline, Patience: w.Patience, Actual: w.Actual,
-		Hold: w.Hold, Cancelled: w.Cancelled}
+	return scenario.Workload{Verb: w.Verb, Deadline: w.Deadline, Actual: w.Actual, Hold: w.Hold}
 }

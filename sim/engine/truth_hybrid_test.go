@@ -43,8 +43,6 @@ var truths = map[string]string{
 		"network: {round_trip: 17ms}",
 	"slow key, charges": `limits: [100/s], workload: {rate: 2/s, cost: 2, actual: 5, hold: 20.000031ms},
 		duration: 30s, network: {round_trip: 17ms}`,
-	"slow key, cancelled": `limits: [100/s], workload: {rate: 2/s, cost: 2, cancelled: 100%%, hold: 20.000031ms},
-		duration: 30s, network: {round_trip: 17ms}`,
 	"slow key, outage": `limits: [100/s], workload: {rate: 3/s}, duration: 20s, network: {round_trip: 17ms},
 		redis: {faults: [{kind: hang, at: 8s, for: 2s}]}`,
 	"try":  "limits: [300/s burst 60], workload: {verb: try, rate: 900/s}, duration: 5s",
@@ -58,14 +56,6 @@ var truths = map[string]string{
 		duration: 5s`,
 	"refunds": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 5, actual: 2, hold: 7.000031ms},
 		duration: 5s`,
-	// A fast network, so that no two requests are admitted at one instant: the order in which they are
-	// cancelled then would be that of goroutines.
-	"cancelled": `limits: [1000/s burst 300],
-		workload: {rate: 300/s, cost: 5, cancelled: 100%%, hold: 7.000031ms},
-		duration: 5s, network: {round_trip: 2us}`,
-	"cancelled late": `limits: [1000/s burst 300],
-		workload: {rate: 300/s, cost: 5, cancelled: 100%%, hold: 3.000031s},
-		duration: 9s, network: {round_trip: 2us}`,
 	"window":           "limits: [1000 in 1s], workload: {rate: 700/s}, duration: 5s",
 	"window, overload": "limits: [300 in 1s], workload: {rate: 900/s}, duration: 5s",
 	"window, wait": `limits: [50 in 500ms], workload: {verb: wait, deadline: 400ms, rate: 150/s},
@@ -395,11 +385,7 @@ func (c truth) asks(key *hybrid.Key) bool {
 
 func (c truth) settle(r *hybrid.Reservation) {
 	time.Sleep(time.Duration(c.Workload.Hold.P))
-	if c.Workload.Cancelled > 0 {
-		r.Cancel()
-	} else {
-		_ = r.Settle(int64(c.Workload.Actual.P)) // an error where the limiter is closed by now
-	}
+	_ = r.Settle(int64(c.Workload.Actual.P)) // an error where the limiter is closed by now
 }
 
 // simulate runs the simulator.
@@ -412,7 +398,7 @@ func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	})
 	w := &c.Workload
 	s.Workload.Verb, s.Workload.Deadline = w.Verb, w.Deadline
-	s.Workload.Actual, s.Workload.Hold, s.Workload.Cancelled = w.Actual, w.Hold, w.Cancelled
+	s.Workload.Actual, s.Workload.Hold = w.Actual, w.Hold
 	// A service time of 0, which is not the default.
 	none := scenario.Constantly(0)
 	s.Redis.ServiceTime, s.Redis.ExchangeTime, s.Redis.WakeTime = none, none, none

@@ -200,7 +200,7 @@ func (w *Workload) tokens() float64 {
 }
 
 // Reserves reports whether requests of w reserve tokens and settle the actual cost later.
-func (w *Workload) Reserves() bool { return !w.Actual.IsZero() || w.Cancelled > 0 }
+func (w *Workload) Reserves() bool { return !w.Actual.IsZero() }
 
 // FieldName returns a field's name in scenario files and in paths: the Go name in snake case. For example,
 // TTL is ttl, and RoundTrip is round_trip. The field Per of a limit is period.

@@ -145,13 +145,11 @@ type Workload struct {
 	Load float64
 	Cost Cost // tokens per request; the zero value means 1
 
-	// With Actual or Cancelled, a request reserves Cost and settles later. With Actual, Load counts Actual.
-	Actual    TokenDist    `json:",omitzero"` // actual cost of a request; the zero value means Cost
-	Hold      DurationDist `json:",omitzero"` // time from admission until the actual cost is known
-	Cancelled Ratio        `json:",omitzero"` // fraction of admitted requests cancelled after Hold
+	// With Actual, a request reserves Cost and settles later, and Load counts Actual.
+	Actual TokenDist    `json:",omitzero"` // actual cost of a request; the zero value means Cost
+	Hold   DurationDist `json:",omitzero"` // time from admission until the actual cost is known
 
 	Deadline time.Duration // for wait: the deadline of each request; 0 means 1 s
-	Patience DurationDist  `json:",omitzero"` // wait: time until the caller cancels; 0 means never
 
 	On, Off  time.Duration // onoff: mean lengths; 0 means 100 ms and 900 ms; Rate is the mean over both
 	At, For  time.Duration // flash: start and length of the crowd; 0 means Duration/3 and Duration/6
@@ -189,7 +187,6 @@ type Network struct {
 	RoundTrip   DurationDist
 	Loss        Ratio // fraction of requests that get lost
 	LostReplies Ratio // fraction of replies that get lost, after Redis has executed the call
-	Duplicates  Ratio // fraction of requests that arrive twice
 	Partitions  []Partition
 }
 

@@ -74,7 +74,6 @@ func (s Scenario) check(together bool) error {
 	c.length("network.round_trip", s.Network.RoundTrip)
 	between(c, "network.loss", s.Network.Loss, 0, 1)
 	between(c, "network.lost_replies", s.Network.LostReplies, 0, 1)
-	between(c, "network.duplicates", s.Network.Duplicates, 0, 1)
 	for i, p := range s.Network.Partitions {
 		c.partition(elem("network.partitions", i), p)
 	}

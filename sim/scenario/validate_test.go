@@ -103,7 +103,6 @@ func TestValidateRefusesWhatNoFileSays(t *testing.T) {
 		"workload.cost is uniform(0,2), must":       func(_ to, w *Workload) { w.Cost = Cost{Min: 0, Max: 2} },
 		"workload.cost is pareto(1,2,0.001)":        func(_ to, w *Workload) { w.Cost = Cost{1, 2, 0.001} },
 		`workload.hold is "uniform(2ns,1ns)", must`: func(_ to, w *Workload) { w.Hold = duration(DistUniform, 2, 1) },
-		"workload.cancelled is 101%, must be":       func(_ to, w *Workload) { w.Cancelled = 1.01 },
 		"workload.hold is gauss(1ns,2ns), is a":     func(_ to, w *Workload) { w.Hold = duration("gauss", 1, 2) },
 		"network.loss is 101%, must be 0%":          func(s to, _ *Workload) { s.Network.Loss = 1.01 },
 		"network.lost_replies is NaN%, must be":     func(s to, _ *Workload) { s.Network.LostReplies = Ratio(nan) },
@@ -166,7 +165,7 @@ func TestADefaultThatTheKindDoesNotReadIsTaken(t *testing.T) {
 	s.Workload.On = s.Defaults().Workload.On
 	testkit.NoErr(t, s.Validate())
 	// Every field is known to be read by all kinds, or by some.
-	all := []string{"Kind", "Verb", "Actual", "Hold", "Cancelled", "Deadline", "Patience", "Trace", "TraceSum"}
+	all := []string{"Kind", "Verb", "Actual", "Hold", "Deadline", "Trace", "TraceSum"}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Workload]()) {
 		testkit.Check(t, slices.Contains(all, f.Name) != (readBy[f.Name] != nil), "who reads %s?", f.Name)
 	}

@@ -26,9 +26,7 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 	}
 	c.tokens(path+".actual", w.Actual)
 	c.length(path+".hold", w.Hold)
-	between(c, path+".cancelled", w.Cancelled, 0, 1)
 	between(c, path+".deadline", w.Deadline, 1, time.Hour)
-	c.length(path+".patience", w.Patience)
 	between(c, path+".on", w.On, meanMin, DurationMax)
 	between(c, path+".off", w.Off, meanMin, DurationMax)
 	between(c, path+".at", w.At, 0, DurationMax)
@@ -69,7 +67,7 @@ var readBy = map[string][]string{
 }
 
 // readByVerb lists the fields of a Workload that only some verbs read.
-var readByVerb = map[string][]string{"Deadline": {VerbWait}, "Patience": {VerbWait}}
+var readByVerb = map[string][]string{"Deadline": {VerbWait}}
 
 // unread reports every field of w that the kind or the verb of w does not read, and that differs from the
 // default: a setting without an effect is a mistake.

@@ -12,8 +12,8 @@ import (
 
 func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 	// Given a trace of 1.5 s and a fleet with workloads of its own,
-	file := fileOf(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s, patience: 1s, "+
-		"cancelled: 5%}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
+	file := fileOf(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s, "+
+		"actual: 5}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
 	recorded := fileOf(t, "time_s,process,tokens\n0,0,1\n0.5,1,2\n1.5,0,3\n")
 	line := "replay -f " + file + " --trace " + recorded
 	// when it is replayed,
@@ -26,7 +26,7 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 		s.Defaults().Duration == 3501*time.Millisecond, "%+v", s)
 	// asked for as before;
 	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second &&
-		w.Patience == sim.Constantly(time.Second) && w.Cancelled == 0.05, "%+v", w)
+		w.Actual == sim.TokenDist{Dist: sim.Dist{P: 5}}, "%+v", w)
 	// and with a duration, that counts.
 	for _, duration := range []string{" --duration 5s", " --set duration=5s"} {
 		s := pretend(t, report(), nil, line+" --set workload.repeated=true"+duration).ends(0).ran[0]
@@ -115,7 +115,7 @@ func TestOnlyWhatATraceTakesThePlaceOfIsReplaced(t *testing.T) {
 		"workload.load=2": "which a workload of kind replay does not read", "workload={load: 2}": "the trace replaces it",
 		"workload.kind=sync": "kind sync does not read", "groups[0].workload.verb=wait": "the trace replaces it",
 		"groups=[{count: 4, workload: {load: 2}}]": "the trace replaces it", "workload.verb=wait": "",
-		"workload.cancelled=5%": "", "groups=[{name: workload, count: 2}]": "", "name=workload: a": "",
+		"workload.actual=5": "", "groups=[{name: workload, count: 2}]": "", "name=workload: a": "",
 	} {
 		e := pretend(t, report(), nil, line+" --set '"+set+"'")
 		if want == "" {

@@ -102,8 +102,7 @@ func replayCommand(p *program) *cobra.Command {
 			}
 			w := s.Workload
 			s.Workload = sim.Workload{
-				Kind: sim.Replay, Verb: w.Verb, Deadline: w.Deadline, Patience: w.Patience,
-				Actual: w.Actual, Hold: w.Hold, Cancelled: w.Cancelled,
+				Kind: sim.Replay, Verb: w.Verb, Deadline: w.Deadline, Actual: w.Actual, Hold: w.Hold,
 				File: file, Columns: columns, Trace: t, TraceSum: trace.Digest(t),
 			}
 			fit(s, t, f.cmd.Flags().Changed("file"))
@@ -112,7 +111,7 @@ func replayCommand(p *program) *cobra.Command {
 		return f.report(view.Run, func(s *sim.Scenario) error {
 			if s.Workload.Trace != t || slices.ContainsFunc(s.Groups, ownLoad) {
 				return fmt.Errorf("%w: --set of another load: the trace replaces it; only workload.verb, deadline, "+
-					"patience, actual, hold, cancelled and repeated have an effect", errUsage)
+					"actual, hold and repeated have an effect", errUsage)
 			}
 			return nil
 		})

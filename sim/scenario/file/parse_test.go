@@ -46,9 +46,10 @@ groups:
     scale: [{at: 1s, count: 0, kill: true}]
     # everything in here is commented out:
     restarts:
-workload: {kind: onoff, rate: 90/m, cost: "uniform(1, 5)", cancelled: 12.5%}
+workload: {kind: onoff, rate: 90/m, cost: "uniform(1, 5)"}
 network:
   round_trip: lognormal(1ms,1.5ms)
+  loss: 12.5%
 redis:
   faults: []
 rivals: []
@@ -71,9 +72,8 @@ rivals: []
 			Workload: &scenario.Workload{Kind: scenario.Constant, Hold: durations(scenario.DistExp, 5e6, 0)},
 			Scale:    []scenario.Step{{At: time.Second, Kill: true}},
 		}},
-		Workload: scenario.Workload{Kind: scenario.OnOff, Rate: 1.5, Cost: scenario.Cost{Min: 1, Max: 5},
-			Cancelled: 0.125},
-		Network: scenario.Network{RoundTrip: durations(scenario.DistLognormal, 1e6, 1.5e6)},
+		Workload: scenario.Workload{Kind: scenario.OnOff, Rate: 1.5, Cost: scenario.Cost{Min: 1, Max: 5}},
+		Network:  scenario.Network{RoundTrip: durations(scenario.DistLognormal, 1e6, 1.5e6), Loss: 0.125},
 	}
 	testkit.Check(t, alike(got, want), "read\n%+v\nwant\n%+v", got, want)
 }
@@ -263,7 +263,7 @@ func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
 		testkit.Check(t, known[path], "%v is not about a field of a file", v)
 		seen++
 	}
-	testkit.Check(t, seen == 129, "there are %d violations:\n%v", seen, wrong.Validate())
+	testkit.Check(t, seen == 122, "there are %d violations:\n%v", seen, wrong.Validate())
 }
 
 // worst makes every number below v negative, and every list two elements long.

@@ -116,8 +116,7 @@ func offered(w sim.Workload) sim.Workload {
 	if w.Verb != sim.VerbWait {
 		w.Verb = ""
 	}
-	w.Patience = sim.DurationDist{}
-	w.Actual, w.Hold, w.Cancelled = sim.TokenDist{}, sim.DurationDist{}, 0
+	w.Actual, w.Hold = sim.TokenDist{}, sim.DurationDist{}
 	return w
 }
 
