@@ -179,6 +179,11 @@ func (s Scenario) Hash() string {
 	if err != nil {
 		panic(fmt.Sprintf("sim: a scenario is plain data: %v", err)) // a NaN, which Validate refuses
 	}
+	for _, w := range s.Workloads() {
+		if w.Trace != nil {
+			text = append(text, w.Trace.Sum...)
+		}
+	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }

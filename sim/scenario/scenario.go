@@ -158,9 +158,7 @@ type Workload struct {
 	Within   time.Duration // sync, boundary: length of the burst; boundary defaults to 10 ms at most
 	Repeated bool          // replay: the trace starts again at its end
 	File     string        // replay: a CSV file or an access log, see package trace
-	Columns  string        `json:",omitzero"` // replay: columns of File, as in time_ms=ts,key=user
-	Trace    *Trace        `json:"-"`         // replay: the requests in File
-	TraceSum string        // replay: a digest of Trace, for Hash
+	Trace    *Trace        `json:"-"` // replay: the requests in File
 }
 
 // Trace is a recorded sequence of requests, in order of time.
@@ -169,6 +167,7 @@ type Trace struct {
 	Processes int      // number of named processes; 0 for a trace without names
 	Keys      int      // number of named keys
 	Notes     []string // notes about left-out and changed lines
+	Sum       string   // a digest of Requests, for Hash
 }
 
 // TraceRequest is a line of a trace. Process and Key are numbered from 0, and taken modulo the fleet's

@@ -165,7 +165,7 @@ func TestADefaultThatTheKindDoesNotReadIsTaken(t *testing.T) {
 	s.Workload.On = s.Defaults().Workload.On
 	testkit.NoErr(t, s.Validate())
 	// Every field is known to be read by all kinds, or by some.
-	all := []string{"Kind", "Verb", "Actual", "Hold", "Deadline", "Trace", "TraceSum"}
+	all := []string{"Kind", "Verb", "Actual", "Hold", "Deadline", "Trace"}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Workload]()) {
 		testkit.Check(t, slices.Contains(all, f.Name) != (readBy[f.Name] != nil), "who reads %s?", f.Name)
 	}

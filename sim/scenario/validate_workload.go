@@ -63,7 +63,7 @@ var readBy = map[string][]string{
 	"On":   {OnOff}, "Off": {OnOff},
 	"At": {Flash}, "For": {Flash}, "Factor": {Flash},
 	"Every": {Sync, Boundary}, "Within": {Sync, Boundary},
-	"Repeated": {Replay}, "File": {Replay}, "Columns": {Replay},
+	"Repeated": {Replay}, "File": {Replay},
 }
 
 // readByVerb lists the fields of a Workload that only some verbs read.

@@ -86,24 +86,21 @@ func addRivals(f *shared, s *sim.Scenario, names []string, all bool) error {
 }
 
 func replayCommand(p *program) *cobra.Command {
-	var file, columns string
+	var file string
 	f := p.simulating("replay", func(f *shared) error {
 		if file == "" {
 			return fmt.Errorf("%w: replay needs a --trace", errUsage)
 		}
 		var t *sim.Trace
 		f.first = func(s *sim.Scenario) error {
-			names, err := trace.ParseColumns(columns)
-			if err != nil {
-				return fmt.Errorf("%w: --columns: %w", errUsage, err)
-			}
-			if t, err = trace.ReadFile(file, names); err != nil {
+			var err error
+			if t, err = trace.ReadFile(file); err != nil {
 				return fmt.Errorf("%w: --trace: %w", errUsage, err)
 			}
 			w := s.Workload
 			s.Workload = sim.Workload{
 				Kind: sim.Replay, Verb: w.Verb, Deadline: w.Deadline, Actual: w.Actual, Hold: w.Hold,
-				File: file, Columns: columns, Trace: t, TraceSum: trace.Digest(t),
+				File: file, Trace: t,
 			}
 			fit(s, t, f.cmd.Flags().Changed("file"))
 			return nil
@@ -117,8 +114,6 @@ func replayCommand(p *program) *cobra.Command {
 		})
 	})
 	f.cmd.Flags().StringVar(&file, "trace", "", "file of recorded requests, CSV or an access log")
-	f.cmd.Flags().StringVar(&columns, "columns", "",
-		"names of the fields in the file, as in time_ms=ts,key=user,process=host,tokens=cost")
 	return f.cmd
 }
 

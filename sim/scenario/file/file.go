@@ -173,23 +173,12 @@ func (d decoder) loadTrace(path string, w *scenario.Workload) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(d.File), name)
 	}
-	bad := func(field, format string, args ...any) { d.Bad(path+field, d.PlaceOf(path+field), format, args...) }
-	columns, err := trace.ParseColumns(w.Columns)
+	t, err := trace.ReadFile(name)
 	if err != nil {
-		bad(".columns", "%v", err)
+		d.Bad(path+".file", d.PlaceOf(path+".file"), "%v", err)
 		return
 	}
-	t, err := trace.ReadFile(name, columns)
-	if err != nil {
-		bad(".file", "%v", err)
-		return
-	}
-	sum := trace.Digest(t)
-	if w.TraceSum != "" && w.TraceSum != sum {
-		bad(".trace_sum", "is %q, but that of %s is %s: it is not the same trace any more", w.TraceSum, w.File, sum)
-		return
-	}
-	w.Trace, w.TraceSum = t, sum
+	w.Trace = t
 }
 
 //go:embed examples/*.yaml

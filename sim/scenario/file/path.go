@@ -99,9 +99,8 @@ func (d decoder) assign(path string, parts []string, text string, v reflect.Valu
 			d.Bad(yamlfile.Join(path, name), yamlfile.Place{}, "%s", message)
 			return
 		}
-		w, ok := reflect.TypeAssert[*scenario.Workload](v.Addr())
-		if ok && (name == "file" || name == "trace_sum") {
-			w.Trace, w.TraceSum = nil, "" // loadTraces then reads the trace again
+		if w, ok := reflect.TypeAssert[*scenario.Workload](v.Addr()); ok && name == "file" {
+			w.Trace = nil // loadTraces then reads the trace again
 		}
 		d.assign(yamlfile.Join(path, name), parts[1:], text, v.FieldByIndex(f.Index))
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"math/big"
 	"regexp"
 	"slices"
@@ -12,55 +11,13 @@ import (
 	"time"
 )
 
-// Columns maps the fields of a request to column names. The zero Columns expects the names in the package's
-// documentation, and refuses a CSV file with other names.
-type Columns struct {
-	named map[string]string // column name by field
-	unit  int64             // number of nanoseconds in a unit of time; 0 for a timestamp
-}
-
-// timeColumns has the nanoseconds per unit of each time column.
+// timeColumns has the nanoseconds per unit of each time column; 0 for a timestamp.
 var timeColumns = map[string]int64{"time_s": 1e9, "time_ms": 1e6, "time_us": 1e3, "time_ns": 1, "time": 0}
 
 const columnNames = "time_s (or time_ms, time_us, time_ns; or time, a timestamp), process, key and tokens"
 
-// ParseColumns parses "time_ms=ts,key=user.id": the field on the left of each pair is in the column on the
-// right. A field without a pair is in the column with the field's own name, if the file has such a column.
-// Other columns are ignored.
-func ParseColumns(text string) (Columns, error) {
-	c := Columns{}
-	if text == "" {
-		return c, nil
-	}
-	c.named = map[string]string{}
-	for part := range strings.SplitSeq(text, ",") {
-		what, name, ok := strings.Cut(strings.TrimSpace(part), "=")
-		unit, isTime := timeColumns[what]
-		if isTime {
-			what = "time"
-		}
-		_, again := c.named[what]
-		switch {
-		case !ok || name == "":
-			return Columns{}, fmt.Errorf("%w: columns %q must be like time_ms=ts,key=user", ErrInvalid, text)
-		case !isTime && what != "process" && what != "key" && what != "tokens":
-			return Columns{}, fmt.Errorf("%w: columns %q: unknown %q; there are %s",
-				ErrInvalid, text, what, columnNames)
-		case again:
-			return Columns{}, fmt.Errorf("%w: columns %q: %s is mapped twice", ErrInvalid, text, what)
-		case isTime:
-			c.unit = unit
-		}
-		c.named[what] = name
-	}
-	return c, nil
-}
-
-// timeOf parses a text as a time.
-func (c *Columns) timeOf(text string) (time.Duration, error) {
-	if c.unit > 0 {
-		return nanoseconds(text, c.unit)
-	}
+// timestampOf returns the time since 1970 of a timestamp.
+func timestampOf(text string) (time.Duration, error) {
 	const n = len(time.DateOnly)
 	if len(text) > n && text[n] == ' ' { // databases write a space instead of T, and sometimes UTC at the end
 		text = text[:n] + "T" + strings.ReplaceAll(strings.TrimSuffix(text[n:], " UTC"), " ", "")
@@ -77,7 +34,7 @@ func (c *Columns) timeOf(text string) (time.Duration, error) {
 		"a number needs its unit, as in time_s")
 }
 
-// layouts lists formats of timestamps, that of access logs last. All formats may have fractions.
+// layouts lists formats of timestamps, which may all have fractions of a second. Access logs use the last.
 var layouts = []string{
 	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07", "2006-01-02T15:04:05",
 	"02/Jan/2006:15:04:05 -0700",
@@ -104,42 +61,28 @@ func nanoseconds(s string, unit int64) (time.Duration, error) {
 	return time.Duration(ns.Int64()), nil
 }
 
-// client matches the client's address, or a list of addresses (X-Forwarded-For) whose first is the client's.
-// rest matches the fields after the two names in an access log. Some servers add fields at the end.
+// client matches the client's address, or the first address of a list (X-Forwarded-For). rest matches the
+// fields after the two names in an access log, and captures the time. Some servers add fields at the end.
 const (
-	client = `(?P<host>[^\s,]+)(?:, ?[^\s,]+)*`
-	rest   = ` (?P<user>[^[]+) \[(?P<time>[^]]+)\] ` +
-		`"(?P<request>(?P<method>[^ "\\]*)(?: (?P<path>[^ ?"\\]*))?(?:[^"\\]|\\.)*)" (?P<status>\S+) (?P<bytes>\S+)` +
-		`(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<agent>(?:[^"\\]|\\.)*)")?`
+	client = `([^\s,]+)(?:, ?[^\s,]+)*`
+	rest   = ` [^[]+ \[([^]]+)\] "(?:[^"\\]|\\.)*" \S+ \S+`
 )
 
-// logForms has the lines of access logs: the common and the combined format, with or without a virtual host
-// before the line. The names of the groups are the field names. The first form that matches a line counts.
+// logForms match a line of an access log in the common or the combined format: with a virtual host before the
+// line, and without. The first form that matches a line counts.
 var logForms = []*regexp.Regexp{
-	regexp.MustCompile(`^(?P<vhost>[^\s,]+) ` + client + ` (?P<ident>-)` + rest),
-	regexp.MustCompile(`^` + client + ` (?P<ident>\S+)` + rest),
+	regexp.MustCompile(`^[^\s,]+ ` + client + ` -` + rest), regexp.MustCompile(`^` + client + ` \S+` + rest),
 }
-
-// logFields lists the field names in logForms.
-var logFields = func() (all []string) {
-	for _, form := range logForms {
-		for _, name := range form.SubexpNames() {
-			if name != "" && !slices.Contains(all, name) {
-				all = append(all, name)
-			}
-		}
-	}
-	return all
-}()
 
 // otherKinds lists the first bytes of files that are not traces, with advice to the user.
 var otherKinds = []struct{ begin, kind string }{
+	{"\x1f\x8b", "is compressed by gzip; unpack it with gunzip"},
 	{"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it with zstd -d"},
 	{"\xfd7zXZ", "is compressed by xz; unpack it with xz -d"},
 	{"BZh", "is compressed by bzip2; unpack it with bzip2 -d"},
 	{"{", "is JSON; jq makes CSV of it, see leasesim replay --help"},
-	{"metric_name,timestamp,", "has the metrics of k6; keep its first line and those that begin with http_reqs, with " +
-		"--columns time_s=timestamp"},
+	{"metric_name,timestamp,", "has the metrics of k6; keep the lines that begin with http_reqs, and the first line " +
+		"with time_s in place of timestamp"},
 }
 
 // kindOf detects the kind of a file by its first lines. other describes a file that is no trace, and isLog
@@ -152,24 +95,17 @@ func kindOf(from *bufio.Reader) (other string, isLog bool) {
 		}
 	}
 	return "", slices.ContainsFunc(bytes.SplitN(start, []byte("\n"), 20), func(line []byte) bool {
-		_, ok := logLine(string(line))
-		return ok
+		return logLine(string(line)) != nil
 	})
 }
 
-// logLine returns the fields of an access log's line by name, without empty fields.
-func logLine(line string) (fields map[string]string, ok bool) {
+// logLine returns the fields of an access log's line, or nil for another line.
+func logLine(line string) map[string]string {
 	line = strings.Trim(line, "\x00 \t\r") // a log that was cut during a write has zeros
 	for _, form := range logForms {
 		if found := form.FindStringSubmatch(line); found != nil {
-			fields = map[string]string{}
-			for i, name := range form.SubexpNames() {
-				if name != "" && found[i] != "" {
-					fields[name] = found[i]
-				}
-			}
-			return fields, true
+			return map[string]string{"key": found[1], "time": found[2]}
 		}
 	}
-	return nil, false
+	return nil
 }

@@ -1,10 +1,7 @@
 package trace
 
 import (
-	"bytes"
-	"compress/gzip"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,53 +21,35 @@ what is this
 203.0.113.9 - - [23/Nov/2026:09:16:01 +0000] "GET /a HTTP/1.1" 200 12
 `
 
-func readAs(t *testing.T, text, columns string) (*scenario.Trace, error) {
-	t.Helper()
-	c, err := ParseColumns(columns)
-	testkit.NoErr(t, err)
-	return Read("t", strings.NewReader(text), c)
-}
-
 func TestALogIsReadAndItsNotesSayHow(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
-	const unit, unknown = "is the unit of its times right?", "(- or nothing): "
-	accessNotes := []string{
-		"1 of 5 lines is no request and was left out; the first is line 3: it is not like HOST",
-		"not in order of time", "whole seconds"}
 	for _, c := range []struct {
-		text, columns string
-		want          []scenario.TraceRequest // nil: whatever
-		notes         []string                // each is in one
+		text  string
+		want  []scenario.TraceRequest // nil: whatever
+		notes []string                // each is in one
 	}{
 		// The requests of an access log come in order of time, those of one second evenly within it, and in
 		// turns to all processes.
-		{accessLog, "", []scenario.TraceRequest{{Cost: 1}, {At: s, Process: 1, Cost: 1},
-			{At: 2 * s, Process: 2, Cost: 1}, {At: 2500 * ms, Process: 3, Key: 1, Cost: 1}}, accessNotes},
-		{accessLog, "key=path", []scenario.TraceRequest{{Cost: 1}, {At: s, Process: 1, Cost: 1},
-			{At: 2 * s, Process: 2, Key: 1, Cost: 1}, {At: 2500 * ms, Process: 3, Cost: 1}}, accessNotes},
-		{accessLog, "key=user", nil, []string{accessNotes[0], accessNotes[1], accessNotes[2],
-			"3 of its 4 requests have no key " + unknown + "they share one"}},
-		{accessLog, "key=agent", nil, []string{"3 of 5 lines are no requests", "whole seconds",
-			"1 of its 2 requests has no key"}},
-		{"when,user,key,cost,what\n1000,ann,x,2,GET\n2000,bob,x,1,PUT\n", "time_ms=when, key=user, tokens=cost",
-			[]scenario.TraceRequest{{At: s, Cost: 2}, {At: 2 * s, Process: 1, Key: 1, Cost: 1}}, nil},
-		{"time_s,key\n1,a\n2,\n3,-\n", "", nil,
-			[]string{"2 of its 3 requests have no key " + unknown + "they share one"}},
-		{"time_s,process\n1,a\n2,\n", "", nil,
-			[]string{"1 of its 2 requests has no process " + unknown + "it has one of its own"}},
+		{accessLog, []scenario.TraceRequest{{Cost: 1}, {At: s, Process: 1, Cost: 1},
+			{At: 2 * s, Process: 2, Cost: 1}, {At: 2500 * ms, Process: 3, Key: 1, Cost: 1}},
+			[]string{"1 of 5 lines left out; the first is line 3: it is not like HOST", "not in order of time",
+				"whole seconds"}},
+		{"time_ms,user,key,tokens,what\n1000,ann,x,2,GET\n2000,bob,x,1,PUT\n", []scenario.TraceRequest{
+			{At: s, Cost: 2}, {At: 2 * s, Process: 1, Cost: 1}},
+			[]string{"columns left out: user, what", `all its requests have the key "x"`}},
+		{"time_s,key\n1,a\n2,\n3,-\n", nil, []string{"2 of 3 requests have no key (- or nothing) and share one"}},
+		{"time_s,process\n1,a\n2,\n", nil, []string{"1 of 2 requests have no process (- or nothing)"}},
 		// Timestamps of whole seconds are spread, but the times of a run may be meant to come at once.
-		{"time_s\n1700000000\n1700000000\n1700000001\n", "", []scenario.TraceRequest{{Cost: 1},
+		{"time_s\n1700000000\n1700000000\n1700000001\n", []scenario.TraceRequest{{Cost: 1},
 			{At: s / 2, Process: 1, Cost: 1}, {At: s, Process: 2, Cost: 1}}, []string{"whole seconds"}},
-		{"time_s\n0\n0\n1\n", "", []scenario.TraceRequest{{Cost: 1}, {Process: 1, Cost: 1},
+		{"time_s\n0\n0\n1\n", []scenario.TraceRequest{{Cost: 1}, {Process: 1, Cost: 1},
 			{At: s, Process: 2, Cost: 1}}, nil},
-		{"time_ms\n1700000000\n1700000020\n", "", nil, []string{unit}},
-		{"time_ns\n1700000000\n1700000020\n", "", nil, []string{unit}},
 	} {
-		got, err := readAs(t, c.text, c.columns)
+		got, err := Read("t", strings.NewReader(c.text))
 		testkit.NoErr(t, err)
-		testkit.Check(t, c.want == nil || reflect.DeepEqual(got.Requests, c.want), "%q as %q: %v, want %v", c.text,
-			c.columns, got.Requests, c.want)
-		testkit.Must(t, len(got.Notes) == len(c.notes), "%q as %q: %q", c.text, c.columns, got.Notes)
+		testkit.Check(t, c.want == nil || reflect.DeepEqual(got.Requests, c.want), "%q: %v, want %v", c.text,
+			got.Requests, c.want)
+		testkit.Must(t, len(got.Notes) == len(c.notes), "%q: %q", c.text, got.Notes)
 		for i, note := range c.notes {
 			testkit.Check(t, strings.Contains(got.Notes[i], note), "%q is not in %q", note, got.Notes[i])
 		}
@@ -78,68 +57,48 @@ func TestALogIsReadAndItsNotesSayHow(t *testing.T) {
 }
 
 func TestTheOrderOfALogsLinesIsForgotten(t *testing.T) {
-	var lines []string
-	for i, names := range []string{"a web-7", "b web-8", "a web-8"} {
-		key, process, _ := strings.Cut(names, " ")
-		const format = `%s - %s [23/Nov/2026:09:16:0%d +0000] "GET / HTTP/1.1" 200 5`
-		lines = append(lines, fmt.Sprintf(format, key, process, i))
-	}
-	forth, err := readAs(t, strings.Join(lines, "\n"), "process=user")
-	testkit.NoErr(t, err)
+	lines := []string{"1,a,web-7", "2,b,web-8", "3,a,web-8"}
+	forth := read(t, "time_s,key,process\n"+strings.Join(lines, "\n"))
 	slices.Reverse(lines)
-	back, err := readAs(t, strings.Join(lines, "\n"), "process=user")
-	testkit.NoErr(t, err)
-	same := reflect.DeepEqual(forth.Requests, back.Requests)
-	testkit.Check(t, same, "%v, backwards %v", forth.Requests, back.Requests)
+	back := read(t, "time_s,key,process\n"+strings.Join(lines, "\n"))
+	testkit.Check(t, reflect.DeepEqual(forth, back), "%v, backwards %v", forth, back)
 }
 
 func TestAFileOfAnotherKindIsRefusedByItsName(t *testing.T) {
 	line, _, _ := strings.Cut(accessLog, "\n")
-	for _, c := range []struct{ text, columns, want string }{
-		{"", "", "t: the file is empty"},
-		{"time_s\n", "", "t: there are no requests in its 0 lines"},
-		{"time_s\nx\n", "", `t: there are no requests in its 1 lines; the first is line 2: time "x" is not a decimal`},
-		{"key\na\n", "", "t: there is no column with the time"},
-		{"when\n1\n", "time_s=time", `t: there is no column "time", which should be the time; there are when`},
-		{"time_s,user\n1,a\n", "", `t: unknown column "user"; there are time_s (or time_ms`},
-		{"time_s,key,key\n", "", `t: column "key" repeats column "key"`},
-		{"time_s,time_ms\n", "", `t: column "time_ms" repeats column "time_s"`},
-		{`{"time_s": 1}`, "", "t: it is JSON; jq makes CSV of it"},
-		{"metric_name,timestamp,metric_value\nhttp_reqs,1,1\n", "", "t: it has the metrics of k6; keep its first line"},
-		{"\x28\xb5\x2f\xfd", "", "t: it is compressed by zstd; unpack it with zstd -d"},
-		{"\xfd7zXZ\x00", "", "t: it is compressed by xz"}, {"BZh9", "", "t: it is compressed by bzip2"},
-		{"\x1f\x8b\x08\x00", "", "t: the file is compressed by gzip, and damaged"},
-		{strings.Replace(line, "Nov", "Now", 1), "", "t: there are no requests in its 1 lines; the first is line 1: time"},
-		{`203.0.113.9 GET "/" 200`, "", `bare " in non-quoted-field: it is no line with the names of columns`},
-		{line + "\n" + line + strings.Repeat("a", lineMost), "", "t: line 2 has more than"},
-		{accessLog, "key=cookie", `an access log has no field "cookie" for the key; there are vhost, host`},
+	for _, c := range []struct{ text, want string }{
+		{"", "t: the file is empty"},
+		{"time_s\n", "t: there are no requests in its 0 lines"},
+		{"time_s\nx\n", `t: there are no requests in its 1 lines; the first is line 2: time "x" is not a decimal`},
+		{"key,user\na\n", "t: there is no column with the time among key, user; columns are time_s (or"},
+		{"time_s,key,key\n", `t: column "key" repeats column "key"`},
+		{"time_s,time_ms\n", `t: column "time_ms" repeats column "time_s"`},
+		{`{"time_s": 1}`, "t: it is JSON; jq makes CSV of it"},
+		{"metric_name,timestamp,metric_value\nhttp_reqs,1,1\n", "t: it has the metrics of k6; keep the lines"},
+		{"\x1f\x8b\x08\x00", "t: it is compressed by gzip; unpack it with gunzip"},
+		{"\x28\xb5\x2f\xfd", "t: it is compressed by zstd; unpack it with zstd -d"},
+		{"\xfd7zXZ\x00", "t: it is compressed by xz"}, {"BZh9", "t: it is compressed by bzip2"},
+		{strings.Replace(line, "Nov", "Now", 1), "t: there are no requests in its 1 lines; the first is line 1: time"},
+		{`203.0.113.9 GET "/" 200`, `bare " in non-quoted-field: it is no line with the names of columns`},
+		{line + "\n" + line + strings.Repeat("a", lineMost), "t: line 2 has more than"},
 	} {
-		_, err := readAs(t, c.text, c.columns)
+		_, err := Read("t", strings.NewReader(c.text))
 		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.HasPrefix(err.Error(), "trace: invalid trace: t: ") &&
-			strings.Contains(err.Error(), c.want), "%q as %q: %v\nwant %s", c.text, c.columns, err, c.want)
-	}
-	for text, want := range map[string]string{
-		"ts":                 "must be like time_ms=ts,key=user",
-		"key=":               "must be like",
-		"when=ts":            `unknown "when"; there are time_s`,
-		"time_s=a,time_ms=b": "time is mapped twice",
-	} {
-		_, err := ParseColumns(text)
-		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want), "%q: %v", text, err)
+			strings.Contains(err.Error(), c.want), "%q: %v\nwant %s", c.text, err, c.want)
 	}
 }
 
 func TestAnOddLineIsLeftOutAndCounted(t *testing.T) {
 	for text, want := range map[string]string{
-		"time_s\n1\nx\n2\n":               `1 of 3 lines is no request and was left out; the first is line 3: time "x"`,
+		"time_s\n1\nx\n2\n":               `1 of 3 lines left out; the first is line 3: time "x"`,
 		"key,time_s\na,-1\na,2\n":         `the first is line 2: time "-1" is negative`,
 		"time_s,tokens\n1,0\n2,5\n":       `the first is line 2: tokens "0" must be a whole number, 1 or more`,
-		"time_s,tokens\n1,1.5\n1,\n2,1\n": `2 of 3 lines are no requests and were left out; the first is line 2: tokens "1.5"`,
+		"time_s,tokens\n1,1.5\n1,\n2,1\n": `2 of 3 lines left out; the first is line 2: tokens "1.5"`,
 		"time_s,key\n1,\"a\nb\"\n2\n":     "the first is line 4: wrong number of fields",
 		"time_s,key\n1,a\n1,b\"\n2,b\n":   `the first is line 3: bare "`,
 		"time_s\n2\n1\n":                  "the lines are not in order of time: they were sorted",
 	} {
-		got, err := readAs(t, text, "")
+		got, err := Read("t", strings.NewReader(text))
 		testkit.NoErr(t, err)
 		testkit.Check(t, len(got.Requests) > 0 && strings.Contains(strings.Join(got.Notes, "\n"), want), "%q: %q, want %s",
 			text, got.Notes, want)
@@ -150,33 +109,29 @@ func TestAnOddLineIsLeftOutAndCounted(t *testing.T) {
 
 func TestAddedFieldsOfAnAccessLogAreSkipped(t *testing.T) {
 	const time = ` [23/Nov/2026:09:16:00 +0000] `
-	for _, c := range []struct{ line, columns, key string }{
+	for _, line := range []string{
 		// Apache's vhost_combined
-		{`a.b:443 203.0.113.9 - ann` + time + `"GET /a HTTP/1.1" 200 5 "-" "curl"`, "", "203.0.113.9"},
-		{`a.b:443 203.0.113.9 - -` + time + `"GET /a HTTP/1.1" 200 5`, "key=vhost", "a.b:443"},
+		`a.b:443 203.0.113.9 - ann` + time + `"GET /a HTTP/1.1" 200 5 "-" "curl"`,
+		`a.b:443 203.0.113.9 - -` + time + `"GET /a HTTP/1.1" 200 5`,
 		// lists of X-Forwarded-For, of which the first is the client
-		{`203.0.113.9, 10.0.0.1 - -` + time + `"GET /a HTTP/1.1" 200 5`, "", "203.0.113.9"},
-		{`a.b:443 203.0.113.9,10.0.0.1, 10.0.0.2 - -` + time + `"GET /a HTTP/1.1" 200 5`, "", "203.0.113.9"},
+		`203.0.113.9, 10.0.0.1 - -` + time + `"GET /a HTTP/1.1" 200 5`,
+		`a.b:443 203.0.113.9,10.0.0.1, 10.0.0.2 - -` + time + `"GET /a HTTP/1.1" 200 5`,
 		// zeros where the log was cut
-		{"\x00\x00\x00" + `203.0.113.9 - -` + time + `"GET /a HTTP/1.1" 200 5`, "", "203.0.113.9"},
+		"\x00\x00\x00" + `203.0.113.9 - -` + time + `"GET /a HTTP/1.1" 200 5`,
 		// a user with a space in the name
-		{`203.0.113.9 - Ann Lee` + time + `"GET /a HTTP/1.1" 200 5`, "key=user", "Ann Lee"},
+		`203.0.113.9 - Ann Lee` + time + `"GET /a HTTP/1.1" 200 5`,
 		// the ingress of Kubernetes, which has more in brackets, and milliseconds
-		{
-			`203.0.113.9 - - [23/Nov/2026:09:16:00.250 +0000] "GET /a HTTP/2.0" 200 5 "-" "curl" 31 0.004 ` +
-				`[web-80] [] 10.0.0.1:80`, "key=path", "/a",
-		},
+		`203.0.113.9 - - [23/Nov/2026:09:16:00.250 +0000] "GET /a HTTP/2.0" 200 5 "-" "curl" 31 0.004 ` +
+			`[web-80] [] 10.0.0.1:80`,
 	} {
-		got, err := readAs(t, c.line+"\n"+c.line+"\n", c.columns)
-		testkit.Must(t, err == nil, "%s: %v", c.line, err)
-		said := slices.Contains(got.Notes, "all its requests have the key \""+c.key+"\"")
-		testkit.Check(t, len(got.Requests) == 2 && said, "%s: %v, %q", c.line, got.Requests, got.Notes)
+		got, err := Read("t", strings.NewReader(line+"\n"+line+"\n"))
+		testkit.Must(t, err == nil, "%s: %v", line, err)
+		said := slices.Contains(got.Notes, `all its requests have the key "203.0.113.9"`)
+		testkit.Check(t, len(got.Requests) == 2 && said, "%s: %v, %q", line, got.Requests, got.Notes)
 	}
 }
 
 func TestATimestampIsReadAsItIsWritten(t *testing.T) {
-	c, err := ParseColumns("")
-	testkit.NoErr(t, err)
 	at := time.Duration(time.Date(2026, 11, 23, 9, 16, 0, 250_000_000, time.UTC).UnixNano())
 	for _, text := range []string{
 		"2026-11-23T09:16:00.25Z", "2026-11-23T14:46:00.250+05:30", "2026-11-23T14:46:00.250+0530",
@@ -184,20 +139,7 @@ func TestATimestampIsReadAsItIsWritten(t *testing.T) {
 		"2026-11-23 10:16:00.25 +0100",
 		"2026-11-23 09:16:00.250000 UTC", "23/Nov/2026:10:16:00.25 +0100",
 	} {
-		got, err := c.timeOf(text)
+		got, err := timestampOf(text)
 		testkit.Check(t, err == nil && got == at, "%s: %v, %v; want %v", text, got, err, at)
 	}
-}
-
-func TestACompressedLogIsRead(t *testing.T) {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = w.Write([]byte(accessLog))
-	testkit.NoErr(t, w.Close())
-	got, err := readAs(t, b.String(), "")
-	testkit.NoErr(t, err)
-	testkit.Check(t, len(got.Requests) == 4, "%v", got.Requests)
-	_, err = readAs(t, b.String()[:b.Len()-20], "")
-	const damage = "compressed by gzip, and damaged"
-	testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), damage), "%v", err)
 }

@@ -20,7 +20,7 @@ import (
 
 func read(t *testing.T, text string) []scenario.TraceRequest {
 	t.Helper()
-	got, err := Read("t.csv", strings.NewReader(text), Columns{})
+	got, err := Read("t.csv", strings.NewReader(text))
 	testkit.Must(t, err == nil, "%q: %v", text, err)
 	return got.Requests
 }
@@ -32,7 +32,7 @@ func TestReadTakesColumnsInAnyOrder(t *testing.T) {
 			{At: 0, Cost: 1}, {At: 3 * ms / 2, Cost: 1}, {At: 2000 * ms, Cost: 1},
 		},
 		"key,time_ms,tokens,process\nb,1,3,3\na,1,1,2": {
-			{At: ms, Process: 3, Key: 0, Cost: 3}, {At: ms, Process: 2, Key: 1, Cost: 1},
+			{At: ms, Process: 0, Key: 0, Cost: 3}, {At: ms, Process: 1, Key: 1, Cost: 1},
 		},
 		// Without a column of processes they take turns.
 		"\ufefftime_us\r\n1000\r\n2e3\r\n":        {{At: ms, Cost: 1}, {At: 2 * ms, Process: 1, Cost: 1}},
@@ -43,21 +43,11 @@ func TestReadTakesColumnsInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestKeysAreNumberedByFirstAppearanceAndProcessesOnlyIfOneHasAName(t *testing.T) {
-	for _, text := range []string{"0,4000000000\n1,7", "0,8081\n1,8080"} { // addresses, maybe, but no numbers
-		large := read(t, "time_s,process\n"+text+"\n")
-		if large[0].Process != 0 || large[1].Process != 1 {
-			t.Errorf("a process has the number %d, and the other %d", large[0].Process, large[1].Process)
-		}
-	}
-	numbered := read(t, "time_s,process,key\n0,3,900\n1,1,17\n2,3,900\n")
-	named := read(t, "time_s,process,key\n0,3,900\n1,web-1,17\n2,3,900\n")
-
-	for i, want := range []struct{ number, name, key int }{{3, 0, 0}, {1, 1, 1}, {3, 0, 0}} {
-		a, b := numbered[i], named[i]
-		processes := a.Process == want.number && b.Process == want.name
-		testkit.Check(t, processes && a.Key == want.key && b.Key == want.key,
-			"request %d is %+v by numbers and %+v by names, want %+v", i, a, b, want)
+func TestKeysAndProcessesAreNumberedByFirstAppearance(t *testing.T) {
+	got := read(t, "time_s,process,key\n0,3,900\n1,web-1,17\n2,3,900\n")
+	for i, want := range []struct{ process, key int }{{0, 0}, {1, 1}, {0, 0}} {
+		testkit.Check(t, got[i].Process == want.process && got[i].Key == want.key, "request %d is %+v, want %+v", i,
+			got[i], want)
 	}
 }
 
@@ -101,20 +91,20 @@ func TestDecimalTimesAreExact(t *testing.T) {
 
 func TestReadFilePassesOnWhatTheSystemSays(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := ReadFile(filepath.Join(dir, "none.csv"), Columns{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := ReadFile(filepath.Join(dir, "none.csv")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if _, err := ReadFile(dir, Columns{}); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, err := ReadFile(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a folder: %v", err)
 	}
 	path := filepath.Join(dir, "t.csv")
 	testkit.NoErr(t, os.WriteFile(path, []byte("time_s\nx\n"), 0o600))
-	if _, err := ReadFile(path, Columns{}); err == nil || !strings.Contains(err.Error(), path+": there are no requests") {
+	if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), path+": there are no requests") {
 		t.Errorf("a wrong file: %v", err)
 	}
 	broken := errors.New("the disk is broken")
 	failing := io.MultiReader(strings.NewReader("time_s\n1\n"), iotest.ErrReader(broken))
-	_, err := Read("t.csv", failing, Columns{})
+	_, err := Read("t.csv", failing)
 	testkit.Check(t, errors.Is(err, broken), "a reader that fails: %v", err)
 }
 
@@ -158,7 +148,7 @@ func TestDigestTellsTracesApart(t *testing.T) {
 		{At: 2, Process: 1, Key: 3, Cost: 4},
 	} {
 		for _, requests := range [][]scenario.TraceRequest{{one}, {base, one}} {
-			sum := Digest(&scenario.Trace{Requests: requests})
+			sum := digest(requests)
 			other, ok := seen[sum]
 			testkit.Check(t, !ok, "%v and %v have the digest %s", requests, other, sum)
 			seen[sum] = requests
@@ -166,7 +156,7 @@ func TestDigestTellsTracesApart(t *testing.T) {
 		}
 	}
 	// The digest is in reports, so it is the same on every machine and in every release.
-	got := Digest(&scenario.Trace{Requests: []scenario.TraceRequest{base}})
+	got := digest([]scenario.TraceRequest{base})
 	testkit.Check(t, got == "73e200e2b048c86d", "the digest of a known trace has become %s", got)
 }
 
@@ -179,14 +169,14 @@ func FuzzRead(f *testing.F) {
 	f.Add("time_ns,key\n40000000000000000,\"a,\nb\"\n")
 	place := regexp.MustCompile(`^trace: invalid trace: t.csv: .`)
 	f.Fuzz(func(t *testing.T, text string) {
-		trace, err := Read("t.csv", strings.NewReader(text), Columns{})
+		trace, err := Read("t.csv", strings.NewReader(text))
 		if err != nil {
 			testkit.Must(t, errors.Is(err, ErrInvalid) && place.MatchString(err.Error()),
 				"the error names no file: %v", err)
 			return
 		}
-		back := scenario.Trace{Requests: read(t, written(trace.Requests))}
-		testkit.Must(t, Digest(&back) == Digest(trace) && reflect.DeepEqual(back.Requests, trace.Requests),
-			"read %v\nthen %v", trace, back)
+		back := read(t, written(trace.Requests))
+		testkit.Must(t, digest(back) == trace.Sum && reflect.DeepEqual(back, trace.Requests), "read %v\nthen %v", trace,
+			back)
 	})
 }
