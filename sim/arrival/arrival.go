@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"sort"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -112,22 +111,15 @@ func KeyWeights(k scenario.Keys) *random.Weights { return random.NewWeights(Shar
 type Recording struct {
 	requests []scenario.TraceRequest
 	parts    [][]uint32 // for each process, the indices of its requests
-	period   int64      // ns from one start of the trace to the next; 0 for a trace that is played once
 }
 
 // NewRecording divides a trace between processes. The process numbers in the trace are taken modulo
-// processes. A repeated trace starts again one mean gap after its last request, so that the rate stays the
-// same. A trace whose requests are all at time 0 is played once.
-func NewRecording(t *scenario.Trace, processes int, repeated bool) *Recording {
-	n := len(t.Requests)
+// processes.
+func NewRecording(t *scenario.Trace, processes int) *Recording {
 	r := &Recording{requests: t.Requests, parts: make([][]uint32, processes)}
 	for i, q := range t.Requests {
 		p := q.Process % processes
 		r.parts[p] = append(r.parts[p], uint32(i))
-	}
-	if repeated && n > 0 {
-		first, last := t.Requests[0].At, t.Requests[n-1].At
-		r.period = int64(last + (last-first)/time.Duration(max(n-1, 1)))
 	}
 	return r
 }
@@ -136,8 +128,7 @@ func NewRecording(t *scenario.Trace, processes int, repeated bool) *Recording {
 type Replayer struct {
 	*Recording
 	part  []uint32
-	place int   // position of the next request in part
-	begun int64 // when the trace last started
+	place int // position of the next request in part
 
 	// Key and Cost belong to the request whose time Next returned last. Key is a key number of the trace.
 	Key  int
@@ -147,25 +138,17 @@ type Replayer struct {
 // NewReplayer plays the recorded requests of a process from the time start on.
 func NewReplayer(r *Recording, process int, start int64) *Replayer {
 	p := &Replayer{Recording: r, part: r.parts[process]}
-	if r.period > 0 {
-		p.begun = start / r.period * r.period
-	}
-	p.place = sort.Search(len(p.part), func(i int) bool {
-		return p.begun+int64(r.requests[p.part[i]].At) >= start
-	})
+	p.place = sort.Search(len(p.part), func(i int) bool { return int64(r.requests[p.part[i]].At) >= start })
 	return p
 }
 
 // Next implements Stream.
 func (p *Replayer) Next(now int64) int64 {
 	if p.place == len(p.part) {
-		if p.period == 0 || p.place == 0 {
-			return Never
-		}
-		p.place, p.begun = 0, p.begun+p.period
+		return Never
 	}
 	q := &p.requests[p.part[p.place]]
 	p.place++
 	p.Key, p.Cost = q.Key, q.Cost
-	return max(now, p.begun+int64(q.At))
+	return max(now, int64(q.At))
 }

@@ -215,34 +215,24 @@ func TestATraceIsReplayed(t *testing.T) {
 		{At: milliseconds(30), Process: 1, Key: 7, Cost: 4},
 		{At: milliseconds(50), Process: 2, Key: 5, Cost: 5},
 	}
-	one, atOnce := []scenario.TraceRequest{{At: milliseconds(5), Key: 1, Cost: 1}},
-		[]scenario.TraceRequest{{Key: 1, Cost: 1}, {Key: 2, Cost: 1}}
+	one := []scenario.TraceRequest{{At: milliseconds(5), Key: 1, Cost: 1}}
 	for _, c := range []struct {
 		what     string
 		requests []scenario.TraceRequest
-		repeated bool
 		process  int
 		from, to int
 		want     []string
 	}{
-		{"even processes", all, false, 0, 0, 1000, []string{"10 7 1", "20 9 3", "50 5 5"}},
-		{"odd processes", all, false, 1, 0, 1000, []string{"10 8 2", "30 7 4"}},
-		{"a later start", all, false, 0, 11, 1000, []string{"20 9 3", "50 5 5"}},
-		{"a start at a request", all, false, 0, 20, 1000, []string{"20 9 3", "50 5 5"}},
-		{"a start after the end", all, false, 0, 51, 1000, nil},
-		// The trace lasts 50 ms and the mean gap of 10 ms: the second time begins at 60 ms.
-		{"again", all, true, 1, 0, 140, []string{"10 8 2", "30 7 4", "70 8 2", "90 7 4", "130 8 2"}},
-		{"again from the second time on", all, true, 1, 75, 140, []string{"90 7 4", "130 8 2"}},
-		{"again from the end of the first time on", all, true, 0, 55, 140,
-			[]string{"70 7 1", "80 9 3", "110 5 5", "130 7 1"}},
-		{"a trace without a length is played once", atOnce, true, 0, 0, 1000, []string{"0 1 1", "0 2 1"}},
-		{"an empty trace", nil, true, 0, 0, 1000, nil},
-		{"a process of which the trace knows nothing", one, true, 1, 0, 1000, nil},
-		{"one request: its own moment is the length of the trace", one, true, 0, 0, 16,
-			[]string{"5 1 1", "10 1 1", "15 1 1"}},
+		{"even processes", all, 0, 0, 1000, []string{"10 7 1", "20 9 3", "50 5 5"}},
+		{"odd processes", all, 1, 0, 1000, []string{"10 8 2", "30 7 4"}},
+		{"a later start", all, 0, 11, 1000, []string{"20 9 3", "50 5 5"}},
+		{"a start at a request", all, 0, 20, 1000, []string{"20 9 3", "50 5 5"}},
+		{"a start after the end", all, 0, 51, 1000, nil},
+		{"an empty trace", nil, 0, 0, 1000, nil},
+		{"a process of which the trace knows nothing", one, 1, 0, 1000, nil},
 	} {
 		// when it is replayed,
-		r := NewRecording(&scenario.Trace{Requests: c.requests}, 2, c.repeated)
+		r := NewRecording(&scenario.Trace{Requests: c.requests}, 2)
 		got := played(r, c.process, milliseconds(c.from), milliseconds(c.to))
 		// then each gets its own.
 		testkit.Check(t, slices.Equal(got, c.want), "%s: %q, want %q", c.what, got, c.want)

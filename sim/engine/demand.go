@@ -89,7 +89,7 @@ func (d *demand) prepare(f *fleet) {
 	}
 	for workload, l := range d.loads {
 		if workload.Kind == scenario.Replay {
-			l.recording = arrival.NewRecording(workload.Trace, l.processes, workload.Repeated)
+			l.recording = arrival.NewRecording(workload.Trace, l.processes)
 		}
 	}
 }

@@ -83,7 +83,6 @@ func TestGolden(t *testing.T) {
 		s := scene(t, "name: %s, duration: 2s, reps: 3, %s", name, goldens[name])
 		if name == "trace" {
 			s.Workload = regularly(7*time.Millisecond, time.Second)
-			s.Workload.Repeated = true
 		}
 		r := reported(t, s, 2)
 		sum := sha256.Sum256([]byte(asJSON(t, r)))

@@ -95,7 +95,7 @@ func (s *Scenario) lasts() time.Duration {
 	return 2 * min(last, DurationMax/2)
 }
 
-// played returns the time to play all traces once, until the last answer, or 0 with another or repeated load.
+// played returns the time to play all traces, until the last answer, or 0 with another load.
 func (s *Scenario) played() (length time.Duration) {
 	groups := s.Groups
 	if len(groups) == 0 {
@@ -103,7 +103,7 @@ func (s *Scenario) played() (length time.Duration) {
 	}
 	for _, g := range groups {
 		w := cmp.Or(g.Workload, &s.Workload)
-		if w.Kind != Replay || w.Repeated || w.Trace == nil || len(w.Trace.Requests) == 0 {
+		if w.Kind != Replay || w.Trace == nil || len(w.Trace.Requests) == 0 {
 			return 0
 		}
 		answer := cmp.Or(s.CallTimeout, lease.DefaultCallTimeout)

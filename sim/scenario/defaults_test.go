@@ -108,9 +108,9 @@ func TestNoDefaultMakesAScenarioInvalid(t *testing.T) {
 func TestARunOfATraceLastsAsLongAsIt(t *testing.T) {
 	const ms = time.Millisecond
 	trace := replay(TraceRequest{Cost: 1}, TraceRequest{At: 5 * time.Second, Cost: 1})
-	longer, repeated, waits := replay(TraceRequest{At: time.Minute, Cost: 1}), trace, trace
+	longer, waits := replay(TraceRequest{At: time.Minute, Cost: 1}), trace
 	years := replay(TraceRequest{Cost: 1}, TraceRequest{At: 700 * 24 * time.Hour, Cost: 1})
-	repeated.Repeated, waits.Verb, waits.Deadline = true, VerbWait, 300*ms
+	waits.Verb, waits.Deadline = VerbWait, 300*ms
 	for _, c := range []struct {
 		what string
 		s    Scenario
@@ -120,7 +120,6 @@ func TestARunOfATraceLastsAsLongAsIt(t *testing.T) {
 		{"with longer calls", Scenario{Workload: trace, CallTimeout: 250 * ms}, 5251 * ms},
 		{"of two years", Scenario{Workload: years}, DurationMax},
 		{"whose requests wait", Scenario{Workload: waits}, 5301 * ms},
-		{"a repeated one", Scenario{Workload: repeated}, 30 * time.Second},
 		{"a window", Scenario{Workload: trace, Limits: []lease.Limit{lease.Sliding(9, time.Hour)}},
 			5101 * ms},
 		{"two traces", Scenario{Groups: []Group{{Workload: &trace}, {Workload: &longer}}},

@@ -151,14 +151,13 @@ type Workload struct {
 
 	Deadline time.Duration // for wait: the deadline of each request; 0 means 1 s
 
-	On, Off  time.Duration // onoff: mean lengths; 0 means 100 ms and 900 ms; Rate is the mean over both
-	At, For  time.Duration // flash: start and length of the crowd; 0 means Duration/3 and Duration/6
-	Factor   float64       // flash; 0 means 10
-	Every    time.Duration // sync: 0 means 500 ms; boundary: 0 means twice the first window; at least Within
-	Within   time.Duration // sync, boundary: length of the burst; boundary defaults to 10 ms at most
-	Repeated bool          // replay: the trace starts again at its end
-	File     string        // replay: a CSV file or an access log, see package trace
-	Trace    *Trace        `json:"-"` // replay: the requests in File
+	On, Off time.Duration // onoff: mean lengths; 0 means 100 ms and 900 ms; Rate is the mean over both
+	At, For time.Duration // flash: start and length of the crowd; 0 means Duration/3 and Duration/6
+	Factor  float64       // flash; 0 means 10
+	Every   time.Duration // sync: 0 means 500 ms; boundary: 0 means twice the first window; at least Within
+	Within  time.Duration // sync, boundary: length of the burst; boundary defaults to 10 ms at most
+	File    string        // replay: a CSV file or an access log, see package trace
+	Trace   *Trace        `json:"-"` // replay: the requests in File
 }
 
 // Trace is a recorded sequence of requests, in order of time.

@@ -107,10 +107,6 @@ func TestValidateRefusesWhatNoFileSays(t *testing.T) {
 		"network.loss is 101%, must be 0%":          func(s to, _ *Workload) { s.Network.Loss = 1.01 },
 		"network.lost_replies is NaN%, must be":     func(s to, _ *Workload) { s.Network.LostReplies = Ratio(nan) },
 		"network.partitions[0].part is 200%":        func(s to, _ *Workload) { s.Network.Partitions[0].Part = 2 },
-		"workload.file the trace lasts 0s": func(_ to, w *Workload) {
-			*w = replay(TraceRequest{Cost: 1})
-			w.Repeated = true
-		},
 	} {
 		s := valid()
 		change(&s, &s.Workload)

@@ -63,7 +63,7 @@ var readBy = map[string][]string{
 	"On":   {OnOff}, "Off": {OnOff},
 	"At": {Flash}, "For": {Flash}, "Factor": {Flash},
 	"Every": {Sync, Boundary}, "Within": {Sync, Boundary},
-	"Repeated": {Replay}, "File": {Replay},
+	"File": {Replay},
 }
 
 // readByVerb lists the fields of a Workload that only some verbs read.
@@ -113,9 +113,6 @@ func (c *checker) trace(path string, w Workload, headroom float64) {
 	if first := w.Trace.Requests[0].At; first >= c.Duration {
 		c.Add(path, nil, "the first request of the trace comes at %v, must be before the end of the run (%v)",
 			first, c.Duration)
-	}
-	if w.Repeated && last < meanMin {
-		c.Add(path, nil, "the trace lasts %v, must last %v or more to be repeated", last, meanMin)
 	}
 }
 

@@ -20,8 +20,7 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 	s := pretend(t, report(), nil, line).ends(0).shows("pretended").ran[0]
 	w := s.Workload
 	// then the trace is the load, and the run as long as it and the deadline of its last request,
-	replayed := w.Kind == sim.Replay && w.File == recorded && len(w.Trace.Requests) == 3 &&
-		!w.Repeated
+	replayed := w.Kind == sim.Replay && w.File == recorded && len(w.Trace.Requests) == 3
 	testkit.Check(t, replayed && s.Groups[0].Workload == nil &&
 		s.Defaults().Duration == 3501*time.Millisecond, "%+v", s)
 	// asked for as before;
@@ -29,8 +28,8 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 		w.Actual == sim.TokenDist{Dist: sim.Dist{P: 5}}, "%+v", w)
 	// and with a duration, that counts.
 	for _, duration := range []string{" --duration 5s", " --set duration=5s"} {
-		s := pretend(t, report(), nil, line+" --set workload.repeated=true"+duration).ends(0).ran[0]
-		testkit.Check(t, s.Duration == 5*time.Second && s.Workload.Repeated, "%s: %+v", duration, s)
+		s := pretend(t, report(), nil, line+duration).ends(0).ran[0]
+		testkit.Check(t, s.Duration == 5*time.Second, "%s: %+v", duration, s)
 	}
 }
 

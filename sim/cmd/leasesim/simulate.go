@@ -108,7 +108,7 @@ func replayCommand(p *program) *cobra.Command {
 		return f.report(view.Run, func(s *sim.Scenario) error {
 			if s.Workload.Trace != t || slices.ContainsFunc(s.Groups, ownLoad) {
 				return fmt.Errorf("%w: --set of another load: the trace replaces it; only workload.verb, deadline, "+
-					"actual, hold and repeated have an effect", errUsage)
+					"actual and hold have an effect", errUsage)
 			}
 			return nil
 		})

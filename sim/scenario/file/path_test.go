@@ -135,7 +135,7 @@ func TestSetReadsTheTraceOfAFile(t *testing.T) {
 	testkit.Must(t, w.Trace != nil && len(w.Trace.Requests) == 2, "the trace is %+v", w)
 	// When another field is set, the trace stays, and its file is not read again.
 	s.Groups[1].Workload.File = "gone.csv"
-	err := Set(&s, "groups[1].workload.repeated=true")
+	err := Set(&s, "groups[1].workload.load=2")
 	now := func() *scenario.Workload { return s.Groups[1].Workload }
 	testkit.Check(t, err == nil && now().Trace == w.Trace, "%v, the trace is %+v", err, now())
 	// When another file is set, its trace takes the place of the first.
