@@ -195,7 +195,7 @@ func (f *fleet) assemble(seed uint64) {
 			p.pauses, p.restarts = own(streamPauses), own(streamRestarts)
 			p.reservations = own(streamReservations)
 			r := own(streamClock)
-			p.offset, p.drift = cmp.Or(g.Clock, &f.s.Clock).Draw(&r)
+			p.offset, p.drift = f.s.Clock.Draw(&r)
 			p.policy.Weight, p.policy.Headroom = g.Weight, g.Headroom
 			f.processes = append(f.processes, p)
 			g.members = append(g.members, p)

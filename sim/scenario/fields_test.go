@@ -18,7 +18,7 @@ duration: 30s
 limits: [1000/s, 6000/m burst 300]
 groups:
 - {name: web, count: 20, scale: [{at: 1s, count: 40}, {at: 1s, count: 0}]}
-- {count: 5, clock: {}, workload: {kind: constant}}
+- {count: 5, workload: {kind: constant}}
 network: {partitions: [{at: 1s, for: 1s, group: group-1}]}
 redis:
   shards: 2
@@ -39,20 +39,18 @@ redis:
 		"policy.ttl=2h":                    "is 2h0m0s, must be 2ms to",
 		"policy.min_batch=-3":              "is -3, must be at least 1",
 		"limits=[1000/s]; policy.overcommit=4503599627370495": "is 4503599627370495, must be at most 4503",
-		"clock.offset=-1s":                                  "is -1s, but a plain offset d means uniform",
-		"clock.offset=uniform(0s,1000000h)":                 "is uniform(0s,1000000h0m0s), must be strictly",
-		"clock.drift=1e6ppm":                                "is 1e+06ppm, must be strictly within +-1000000",
-		"clock.drift=-5ppm":                                 "is -5ppm, but a plain drift d means uniform in",
-		"network.partitions=[]; groups[1].name=web":         `is "web", which is the name of groups[0] too`,
-		"groups[0].weight=-1":                               "is -1, must be 1 to",
-		"groups[0].headroom=1":                              "is 1, must be 0 to below 1",
-		"groups[0].skew=11":                                 "is 11, must be 0 to 10",
-		"groups[0].round_trip=-1ms":                         "is -1ms, must not be negative",
-		"groups[0].pauses.every=1ns":                        "is 1ns, must be 1ms to",
-		"groups[0].restarts.for=normal(-1ns,1ns)":           "is normal(-1ns,1ns), must not",
-		"groups[0].pauses.every=2s; groups[0].pauses.at=1s": "is 1s, and every is 2s, but stops happen",
-		"groups[0].scale[1].at=500ms":                       "is 500ms, must not be before",
-		"groups[0].scale[1].at=31s":                         "is 31s, must be 0s to 30s",
+		"clock.offset=uniform(0s,1000000h)":                   "is uniform(0s,1000000h0m0s), must be strictly",
+		"clock.drift=1e6ppm":                                  "is 1e+06ppm, must be strictly within +-1000000",
+		"network.partitions=[]; groups[1].name=web":           `is "web", which is the name of groups[0] too`,
+		"groups[0].weight=-1":                                 "is -1, must be 1 to",
+		"groups[0].headroom=1":                                "is 1, must be 0 to below 1",
+		"groups[0].skew=11":                                   "is 11, must be 0 to 10",
+		"groups[0].round_trip=-1ms":                           "is -1ms, must not be negative",
+		"groups[0].pauses.every=1ns":                          "is 1ns, must be 1ms to",
+		"groups[0].restarts.for=normal(-1ns,1ns)":             "is normal(-1ns,1ns), must not",
+		"groups[0].pauses.every=2s; groups[0].pauses.at=1s":   "is 1s, and every is 2s, but stops happen",
+		"groups[0].scale[1].at=500ms":                         "is 500ms, must not be before",
+		"groups[0].scale[1].at=31s":                           "is 31s, must be 0s to 30s",
 
 		"rivals=[central, a]; rivals[1]=centrl":                   `is "centrl", must be one of `,
 		"workload.kind=possion":                                   `is "possion", must be one of constant, poisson`,

@@ -30,7 +30,7 @@ type Scenario struct {
 	CallTimeout time.Duration // 0 means 100 ms
 
 	Keys     Keys
-	Clock    Clock // clock of the processes; a group may have its own
+	Clock    Clock // clocks of the processes
 	Groups   []Group
 	Workload Workload // workload of the groups that have no workload of their own
 	Network  Network
@@ -82,8 +82,7 @@ type Group struct {
 	// Shadow makes this group admit requests that it would deny, as Policy.Shadow does for all groups.
 	Shadow bool `json:",omitzero"`
 	// Skew divides the group's load unevenly: the fraction of the k-th process is proportional to 1/k^Skew.
-	Skew  float64
-	Clock *Clock
+	Skew float64
 	// RoundTrip replaces Network.RoundTrip for this group, for example in another region, unless it is 0.
 	RoundTrip DurationDist `json:",omitzero"`
 	Workload  *Workload    // the group's own workload with its own rate, without regard to Share

@@ -57,7 +57,8 @@ func (s Scenario) check(together bool) error {
 	between(c, "call_timeout", s.CallTimeout, time.Microsecond, time.Minute)
 	between(c, "keys.count", s.Keys.Count, 1, 1_000_000)
 	between(c, "keys.zipf", s.Keys.Zipf, 0, 10)
-	c.clock("clock", s.Clock)
+	c.dist("clock.offset", s.Clock.Offset.Dist, s.Clock.Offset, float64(offsetMax), offsetMax)
+	c.dist("clock.drift", s.Clock.Drift.Dist, s.Clock.Drift, driftMax, "1000000ppm")
 	most := DurationMax
 	if together {
 		most = s.Duration
@@ -154,22 +155,6 @@ func (c *checker) dist(path string, d Dist, value any, bound float64, boundText 
 	}
 }
 
-func (c *checker) clock(path string, clock Clock) {
-	c.around(path, "offset", clock.Offset.Dist, clock.Offset, float64(offsetMax), offsetMax)
-	c.around(path, "drift", clock.Drift.Dist, clock.Drift, driftMax, "1000000ppm")
-}
-
-// around demands the distribution of a clock's error. A plain value means both directions, so a negative
-// plain value would be misleading.
-func (c *checker) around(path, field string, d Dist, value any, bound float64, boundText any) {
-	if d.Kind == DistConstant && d.P < 0 {
-		c.Add(path+"."+field, value, "but a plain %s d means uniform in [-d, d]; for one value write uniform(%s,%[2]s)",
-			field, violation.Show(value))
-		return
-	}
-	c.dist(path+"."+field, d, value, bound, boundText)
-}
-
 func (c *checker) groups() {
 	names := map[string]int{}
 	processes := 0
@@ -190,9 +175,6 @@ func (c *checker) groups() {
 		}
 		between(c, path+".share", g.Share, 0, 1e12)
 		between(c, path+".skew", g.Skew, 0, 10)
-		if g.Clock != nil {
-			c.clock(path+".clock", *g.Clock)
-		}
 		c.length(path+".round_trip", g.RoundTrip)
 		if g.Workload != nil {
 			c.workload(path+".workload", *g.Workload, g.Headroom)

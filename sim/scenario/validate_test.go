@@ -20,7 +20,7 @@ func valid() Scenario {
 		Limits: []lease.Limit{lease.PerSecond(1000), lease.PerMinute(6000).WithBurst(300)},
 		Groups: []Group{
 			{Name: "web", Count: 20, Scale: []Step{{At: time.Second, Count: 40}, {At: time.Second, Count: 0}}},
-			{Count: 5, Clock: &Clock{}, Workload: &Workload{Kind: Constant}},
+			{Count: 5, Workload: &Workload{Kind: Constant}},
 		},
 		Network: Network{Partitions: []Partition{{At: time.Second, For: time.Second, Group: "group-1"}}},
 		Redis: Redis{Shards: 2, Faults: []RedisFault{

@@ -54,14 +54,7 @@ var often = map[string]time.Duration{
 func stressed(s sim.Scenario, name string) (harder sim.Scenario, description string) {
 	switch name {
 	case StressClocks:
-		s.Groups = slices.Clone(s.Groups)
 		s.Clock = doubled(s.Clock)
-		for i := range s.Groups {
-			if c := s.Groups[i].Clock; c != nil {
-				wrong := doubled(*c)
-				s.Groups[i].Clock = &wrong
-			}
-		}
 		return s, "clocks twice as wrong"
 	case StressOutage:
 		f := sim.RedisFault{Kind: sim.FaultOutage, For: min(stressOutage, outageParts*(s.Duration-s.Warmup))}

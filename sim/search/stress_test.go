@@ -110,22 +110,22 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	s.Clock.Drift.Dist = sim.Dist{Kind: sim.DistLognormal, P: 3, Q: 4}
 	s.Groups = []sim.Group{
 		{
-			Name: "a", Count: 3, Share: 3, Clock: &sim.Clock{}, Scale: []sim.Step{{At: time.Second, Count: 7}},
+			Name: "a", Count: 3, Share: 3, Scale: []sim.Step{{At: time.Second, Count: 7}},
 			Workload: &sim.Workload{Kind: sim.Constant},
 		},
 		{Name: "b", Count: 1, Share: 1},
 	}
 	s.Redis.Faults = make([]sim.RedisFault, 0, 4) // room that an append would write into
 	s = s.Defaults()
-	before := fmt.Sprintf("%+v %+v %+v", s, s.Groups[0].Clock, s.Groups[0].Workload)
+	before := fmt.Sprintf("%+v %+v", s, s.Groups[0].Workload)
 
 	clocks, _ := stressed(s, StressClocks)
 	outage, _ := stressed(s, StressOutage)
 	more, described := stressed(s, StressProcesses)
-	o, d, c := clocks.Clock.Offset, clocks.Clock.Drift, clocks.Groups[0].Clock
+	o, d, right := clocks.Clock.Offset, clocks.Clock.Drift, doubled(sim.Clock{})
 	testkit.Check(t, o.P == 2 && o.Q == 4 && d.P == 6 && d.Q == 8,
 		"offset %+v, drift %+v", o, d)
-	testkit.Check(t, c.Offset.P == float64(time.Second) && c.Drift.P == 200, "right clocks go wrong: %+v", c)
+	testkit.Check(t, right.Offset.P == float64(time.Second) && right.Drift.P == 200, "right clocks go wrong: %+v", right)
 	// three times what counts
 	f := sim.RedisFault{Kind: sim.FaultOutage, At: 6 * time.Second, For: 24 * time.Second}
 	testkit.Check(t, slices.Equal(outage.Redis.Faults, []sim.RedisFault{f}) &&
@@ -141,7 +141,7 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 		testkit.Check(t, reflect.DeepEqual(other, s), "%+v is not %+v", other, s)
 	}
 	// then the scenario itself is as it was.
-	after := fmt.Sprintf("%+v %+v %+v", s, s.Groups[0].Clock, s.Groups[0].Workload)
+	after := fmt.Sprintf("%+v %+v", s, s.Groups[0].Workload)
 	testkit.Check(t, after == before && s.Redis.Faults[:1][0].Kind == "", "%s, was %s", after, before)
 	testkit.Check(t, described == "7 processes instead of 4", "%s", described)
 	for count, want := range map[int]string{

@@ -18,7 +18,7 @@ func TestMarshalWritesWhatIsSet(t *testing.T) {
 	s := fleet()
 	s.Description = "no. 5: 50% off\n"
 	s.Policy = lease.Policy{Target: 50 * time.Millisecond, Fallback: lease.FallbackDeny, StartEmpty: true}
-	s.Groups[0].Clock, s.Groups = &scenario.Clock{}, s.Groups[:1]
+	s.Groups[0].Workload, s.Groups = &scenario.Workload{}, s.Groups[:1]
 	s.Rivals = []string{} // as good as none
 	text, err := Marshal(s)
 	want := `description: |
@@ -32,7 +32,7 @@ policy:
 groups:
 - name: web
   count: 20
-  clock: {}
+  workload: {}
 redis:
   faults:
   - kind: hang

@@ -39,7 +39,6 @@ groups:
     skew: .5
     restarts: &stops {every: 1m, for: "lognormal(1ms,2ms)"}
   - name: b
-    clock: {}
     workload: {kind: constant, hold: exp(5ms)}
     pauses: *stops
     scale: [{at: 1s, count: 0, kill: true}]
@@ -67,7 +66,7 @@ rivals: []
 			Drift:  scenario.DriftDist{Dist: scenario.Dist{P: 50}},
 		},
 		Groups: []scenario.Group{{Name: "a", Count: 2, Skew: 0.5, Restarts: stops}, {
-			Name: "b", Clock: &scenario.Clock{}, Pauses: stops,
+			Name: "b", Pauses: stops,
 			Workload: &scenario.Workload{Kind: scenario.Constant, Hold: durations(scenario.DistExp, 5e6, 0)},
 			Scale:    []scenario.Step{{At: time.Second, Kill: true}},
 		}},
@@ -261,7 +260,7 @@ func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
 		testkit.Check(t, known[path], "%v is not about a field of a file", v)
 		seen++
 	}
-	testkit.Check(t, seen == 122, "there are %d violations:\n%v", seen, wrong.Validate())
+	testkit.Check(t, seen == 118, "there are %d violations:\n%v", seen, wrong.Validate())
 }
 
 // worst makes every number below v negative, and every list two elements long.

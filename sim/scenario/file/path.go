@@ -20,7 +20,7 @@ func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenari
 // groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate: 5/s}". The
 // value is the text that a file has after the colon. Set replaces a section or a list as a whole. In a
 // scenario without groups, groups[0] and groups.all name the group that Defaults adds. A group's missing
-// clock or workload begins with all fields zero, as in a file.
+// workload begins with all fields zero, as in a file.
 //
 // Set reads the trace of a workload.file at once, from a path relative to the working folder. Set does not
 // validate the changed scenario, because a valid scenario may take several calls. An explicit zero that would
@@ -61,8 +61,8 @@ var (
 )
 
 // assign reads text into a field. parts lead from v, which is at path, to the field. assign copies lists and
-// sections along parts, so that no other scenario changes. assign adds a missing clock or workload of a
-// group, and the first group.
+// sections along parts, so that no other scenario changes. assign adds a group's missing workload, and the
+// first group.
 func (d decoder) assign(path string, parts []string, text string, v reflect.Value) {
 	if len(parts) == 0 {
 		v.SetZero()

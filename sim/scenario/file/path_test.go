@@ -29,7 +29,7 @@ func TestSetChangesOneFieldWhichIsTheDifference(t *testing.T) {
 		"groups[0].count=300":          "groups[0].count: 20 -> 300",
 		"groups.web.count=300":         "groups[0].count: 20 -> 300",
 		"groups[a.b].count=300":        "groups[1].count: 5 -> 300",
-		"groups.web.clock={}":          "groups[0].clock: left out -> there",
+		"groups.web.workload={}":       "groups[0].workload: left out -> there",
 		"groups[1].workload=null":      "groups[1].workload: there -> left out",
 		"groups[1].workload.kind=sync": "groups[1].workload.kind: poisson -> sync",
 		"groups[1].workload={load: 2}": "groups[1].workload.kind: poisson -> ; groups[1].workload.load: 0 -> 2",
@@ -63,12 +63,10 @@ func TestSetChangesOneFieldWhichIsTheDifference(t *testing.T) {
 	}
 	// A section that was missing has the fields that were set, and no others.
 	s := fleet()
-	testkit.NoErr(t, Set(&s, "groups.web.clock.offset=1s"))
-	testkit.NoErr(t, Set(&s, "groups.web.clock.drift=5ppm"))
-	want := scenario.Clock{
-		Offset: scenario.Constantly(time.Second), Drift: scenario.DriftDist{Dist: scenario.Dist{P: 5}},
-	}
-	testkit.Check(t, *s.Groups[0].Clock == want, "the clock is %+v", s.Groups[0].Clock)
+	testkit.NoErr(t, Set(&s, "groups.web.workload.kind=onoff"))
+	testkit.NoErr(t, Set(&s, "groups.web.workload.on=1s"))
+	want := scenario.Workload{Kind: scenario.OnOff, On: time.Second}
+	testkit.Check(t, *s.Groups[0].Workload == want, "the workload is %+v", s.Groups[0].Workload)
 }
 
 func TestSetKnowsTheGroupThatDefaultsGives(t *testing.T) {
