@@ -38,10 +38,6 @@ type Scenario struct {
 
 	// Rivals names algorithms of package rival that get the fleet's requests too. The default is none.
 	Rivals []string
-
-	// Zeros has the paths of fields that a file or an assignment set to zero explicitly. Package file refuses
-	// explicit zeros in fields whose zero means a default.
-	Zeros []string `json:"-"`
 }
 
 // DurationMax is the duration of the longest run, and the largest duration in a scenario.

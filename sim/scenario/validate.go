@@ -107,15 +107,6 @@ func (c *checker) oneOf(path, value string, words []string) {
 	}
 }
 
-// begins demands a time within the run. A start time has no default, so 0 must be explicit.
-func (c *checker) begins(path string, at time.Duration) {
-	if at == 0 && c.together && !slices.Contains(c.Zeros, path) {
-		c.Add(path, nil, "is missing, must be its start time, 0s for the start of the run")
-		return
-	}
-	c.duringTheRun(path, at)
-}
-
 // duringTheRun demands a time within the run.
 func (c *checker) duringTheRun(path string, at time.Duration) {
 	if c.together {
@@ -211,7 +202,7 @@ func (c *checker) stops(path string, s Stops) {
 }
 
 func (c *checker) partition(path string, p Partition) {
-	c.begins(path+".at", p.At)
+	c.duringTheRun(path+".at", p.At)
 	between(c, path+".for", p.For, 1, DurationMax)
 	between(c, path+".part", p.Part, 0, 1)
 	named := func(g Group) bool { return g.Name == p.Group }
@@ -222,7 +213,7 @@ func (c *checker) partition(path string, p Partition) {
 
 func (c *checker) fault(path string, f RedisFault) {
 	c.oneOf(path+".kind", f.Kind, FaultKinds)
-	c.begins(path+".at", f.At)
+	c.duringTheRun(path+".at", f.At)
 	between(c, path+".for", f.For, 0, DurationMax)
 	between(c, path+".lost", f.Lost, 0, DurationMax)
 	if !c.together {

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -105,7 +104,7 @@ func (d decoder) validate(s scenario.Scenario) {
 
 // keepZeros refuses an explicit zero in a field whose zero value means a default: in a sweep, the row of 0
 // would show the default's figures. keepZeros replaces an explicit zero of a distribution by a distribution
-// that draws zeros. keepZeros lists all explicit zeros in s.Zeros.
+// that draws zeros.
 func (d decoder) keepZeros(s *scenario.Scenario) {
 	const meansDefault = "is %s, which means its default here: %s; leave it out, or give another value"
 	root, filled := reflect.ValueOf(s).Elem(), reflect.ValueOf(s.Defaults())
@@ -128,20 +127,11 @@ func (d decoder) keepZeros(s *scenario.Scenario) {
 			s.Groups[i].RoundTrip.Dist = scenario.Dist{Kind: scenario.DistUniform}
 		}
 	}
-	s.Zeros = slices.Sorted(maps.Keys(d.Zeros))
-	for _, path := range s.Zeros {
-		if means := policyDefaults[path]; means != "" {
-			d.Bad(path, d.Zeros[path], meansDefault, "0", means)
+	for path, means := range policyDefaults {
+		if at, ok := d.Zeros[path]; ok {
+			d.Bad(path, at, meansDefault, "0", means)
 		}
 	}
-}
-
-// forgetZeros removes the explicit zeros at and below path, because an assignment replaces the field at path.
-func (d decoder) forgetZeros(path string) {
-	maps.DeleteFunc(d.Zeros, func(zero string, _ yamlfile.Place) bool {
-		below, ok := strings.CutPrefix(zero, path)
-		return ok && (below == "" || strings.ContainsAny(below[:1], ".["))
-	})
 }
 
 // policyDefaults describes the defaults of lease.Policy that depend on other fields.

@@ -73,7 +73,7 @@ rivals: []
 		Workload: scenario.Workload{Kind: scenario.OnOff, Rate: 1.5, Cost: scenario.Cost{Min: 1, Max: 5}},
 		Network:  scenario.Network{RoundTrip: durations(scenario.DistLognormal, 1e6, 1.5e6), Loss: 0.125},
 	}
-	testkit.Check(t, alike(got, want), "read\n%+v\nwant\n%+v", got, want)
+	testkit.Check(t, reflect.DeepEqual(got, want), "read\n%+v\nwant\n%+v", got, want)
 }
 
 // wrong has files and the one mistake of each, by the beginning of its message after "s.yaml:".

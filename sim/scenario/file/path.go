@@ -1,6 +1,7 @@
 package file
 
 import (
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -24,13 +25,10 @@ func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenari
 //
 // Set reads the trace of a workload.file at once, from a path relative to the working folder. Set does not
 // validate the changed scenario, because a valid scenario may take several calls. An explicit zero that would
-// mean a default is an error, even if s had it before the call. After an error, s is unchanged. Set does not
-// change earlier copies of s, which share its lists.
+// mean a default is an error. After an error, s is unchanged. Set does not change earlier copies of s, which
+// share its lists.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
-	for _, path := range s.Zeros {
-		d.Zeros[path] = yamlfile.Place{}
-	}
 	for _, assignment := range assignments {
 		path, text, ok := strings.Cut(assignment, "=")
 		path = strings.TrimSpace(path)
@@ -66,7 +64,7 @@ var (
 func (d decoder) assign(path string, parts []string, text string, v reflect.Value) {
 	if len(parts) == 0 {
 		v.SetZero()
-		d.forgetZeros(path)
+		maps.DeleteFunc(d.Zeros, func(zero string, _ yamlfile.Place) bool { return strings.HasPrefix(zero, path) })
 		if v.Kind() == reflect.String && !quoted.MatchString(text) {
 			v.SetString(text)
 		} else {

@@ -2,20 +2,11 @@ package file
 
 import (
 	"errors"
-	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
-
-// alike reports whether a and b are equal apart from Zeros.
-func alike(a, b scenario.Scenario) bool {
-	a.Zeros, b.Zeros = nil, nil
-	return reflect.DeepEqual(a, b)
-}
 
 func TestAZeroThatIsGivenIsAZeroOrIsRefused(t *testing.T) {
 	all, err := Parse("template.yaml", uncommented())
@@ -61,33 +52,10 @@ func TestAZeroSaysWhatItWouldMean(t *testing.T) {
 		"%v", err)
 }
 
-// A zero stays one, or is refused, whatever is set before and after it, unless it is given anew.
-func TestAGivenZeroIsNoDefaultLater(t *testing.T) {
-	const headroom, flash = "groups: [{headroom: 0}]", "groups: [{workload: {kind: flash, factor: 2}}]"
-	for _, c := range []struct {
-		given, later string // assignments with "; " between them
-		want         string // after which a zero means this
-	}{
-		{headroom, "policy.headroom=0.3", "groups[0].headroom: is 0, which means its default here: 0.3"},
-		{"groups: [{shadow: false}]", "policy.shadow=true",
-			"groups[0].shadow: is false, which means its default here: true"},
-		{"workload: {kind: sync, within: 0s}", "workload.kind=boundary",
-			"workload.within: is 0s, which means its default here: 10ms"},
-		{"workload: {load: 0, rate: 5/s}", "workload.rate=0/s",
-			"workload.load: is 0, which means its default here: 0.9"},
-		{headroom, "groups=[{count: 3}]; policy.headroom=0.3", "<nil>"},
-		{flash, "groups[0].workload.factor=0; groups[0].count=5", "groups[0].workload.factor: is 0, which means"},
-		{flash, "groups[0].workload={factor: 0}; groups[0].workload={kind: flash}", "<nil>"},
-		{flash, "workload.load=0; workload.rate=5/s; policy.target=0; policy.target=50ms", "<nil>"},
-		{flash, "groups[0].workload={load: 0, rate: 5/s}; groups[0].workload={load: 2}", "<nil>"},
-	} {
-		s, err := Parse("a.yaml", []byte("limits: [5/s]\n"+c.given+"\n"))
-		testkit.NoErr(t, err)
-		testkit.NoErr(t, Set(&s, "seed=7")) // a call of its own, which knows the zeros of the file from s alone
-		err = Set(&s, strings.Split(c.later, "; ")...)
-		ok := strings.HasPrefix(fmt.Sprint(err), c.want) && (err == nil) == (c.want == "<nil>")
-		testkit.Check(t, ok, "%s, then %s: %v", c.given, c.later, err)
-	}
+func TestAZeroThatIsGivenAnewIsForgotten(t *testing.T) {
+	s := fleet()
+	testkit.NoErr(t, Set(&s, "groups[0].workload={factor: 0}", "groups[0].workload={kind: flash}", "workload.load=0",
+		"workload.rate=5/s", "policy.target=0", "policy.target=50ms"))
 }
 
 // A distribution of zero draws zero, also after it was written and read, or after another element of
@@ -105,14 +73,4 @@ func TestADistributionOfZeroDrawsZero(t *testing.T) {
 	s = s.Defaults()
 	means := s.Groups[1].RoundTrip.Mean() + s.Network.RoundTrip.Mean() + s.Redis.ServiceTime.Mean()
 	testkit.Check(t, means == 0, "the means are %v", means)
-}
-
-// TestAFaultSaysWhenItBegins: a moment that is left out is a mistake, and a given zero is the start.
-func TestAFaultSaysWhenItBegins(t *testing.T) {
-	for _, list := range []string{"redis: {faults: [{%skind: hang, for: 1s}]}", "network: {partitions: [{%sfor: 1s}]}"} {
-		for at, ok := range map[string]bool{"": false, "at: 0s, ": true, "at: 2s, ": true} {
-			_, err := Parse("fault", fmt.Appendf(nil, "{limits: [1/s], "+list+"}", at))
-			testkit.Check(t, (err == nil) == ok, list+": %v", at, err)
-		}
-	}
 }
