@@ -50,13 +50,13 @@ func Of(l lease.Limit, overcommit int64) Bound {
 
 // Validate returns an error that wraps ErrBound for a bound that belongs to no limit.
 func (b Bound) Validate() error {
-	if known := int(b.Kind) < len(kinds); known && b.Per > 0 && min(b.Tokens, b.Burst, b.Overcommit) >= 0 &&
+	if b.Kind <= lease.KindCalendar && b.Per > 0 && min(b.Tokens, b.Burst, b.Overcommit) >= 0 &&
 		b.ceiling() >= 0 && b.Offset >= 0 && (b.Offset == 0 || b.Offset < b.Per) {
 		return nil
 	}
 	return fmt.Errorf("%w %+v: Tokens, Burst and Overcommit must be 0 or more, and Burst (of a window Tokens) + "+
 		"Overcommit at most %d; Per positive; Offset 0 to below Per; Kind at most %v", ErrBound, b,
-		int64(math.MaxInt64), lease.Kind(len(kinds)-1))
+		int64(math.MaxInt64), lease.KindCalendar)
 }
 
 // ceiling returns the tokens of the bound that do not grow with the window's length.

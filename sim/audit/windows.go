@@ -6,44 +6,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// kinds has the implementation of each lease.Kind, and nil for a token bucket, which Meter and Worst
-// implement.
-var kinds = [...]kind{lease.KindBucket: nil, lease.KindSliding: sliding{}, lease.KindCalendar: calendar{}}
-
-// kind tells which times belong to one window.
-type kind interface {
-	// byServer reports whether admissions count by the server's clock.
-	byServer() bool
-	// place maps a time to an axis on which all windows have the same length. length returns that length.
-	place(b Bound, at int64) int64
-	length(b Bound) uint64
-	// begin returns the first time of the longest window that ends at e; a time after e means overflow.
-	begin(b Bound, e int64) int64
-}
-
-func (b Bound) windowed() bool { return kinds[b.Kind] != nil }
+func (b Bound) windowed() bool { return b.Kind != lease.KindBucket }
 
 // byServer reports whether the record for b must use the server's clock.
-func (b Bound) byServer() bool { return b.windowed() && kinds[b.Kind].byServer() }
+func (b Bound) byServer() bool { return b.Kind == lease.KindCalendar }
 
-type sliding struct{}
-
-func (sliding) byServer() bool { return false }
-
-func (sliding) place(_ Bound, at int64) int64 { return at }
-
-func (sliding) length(b Bound) uint64 { return uint64(b.Per) }
-
-// begin returns the time one nanosecond after e-Per: no window contains admissions at both e-Per and e.
-func (sliding) begin(b Bound, e int64) int64 { return e - int64(b.Per) + 1 }
-
-// calendar treats a period as a window of length 1 on an axis of period numbers.
-type calendar struct{}
-
-func (calendar) byServer() bool { return true }
-
-// place returns the number of the period that contains a time.
-func (calendar) place(b Bound, at int64) int64 {
+// period returns the number of the calendar period that contains a time.
+func (b Bound) period(at int64) int64 {
 	k, into := at/int64(b.Per), at%int64(b.Per)
 	if into < 0 {
 		k, into = k-1, into+int64(b.Per)
@@ -53,10 +22,6 @@ func (calendar) place(b Bound, at int64) int64 {
 	}
 	return k
 }
-
-func (calendar) length(Bound) uint64 { return 1 }
-
-func (c calendar) begin(b Bound, e int64) int64 { return c.place(b, e)*int64(b.Per) + int64(b.Offset) }
 
 // window does the work of a Meter for a windowed limit.
 //
@@ -69,17 +34,24 @@ type window struct {
 	peak  int64
 }
 
-// newWindow returns a window for b, or nil for a token bucket.
+// newWindow returns a window for b, or nil for a token bucket. Calendar periods count as windows of length 1.
 func newWindow(b Bound) *window {
 	if !b.windowed() {
 		return nil
 	}
-	return &window{bound: b, used: run{length: kinds[b.Kind].length(b)}}
+	w := &window{bound: b, used: run{length: uint64(b.Per)}}
+	if b.Kind == lease.KindCalendar {
+		w.used.length = 1
+	}
+	return w
 }
 
 // net counts n tokens admitted less those refunded: the bound limits the largest use in windows that end now.
 func (w *window) net(at, n int64) {
-	w.used.add(kinds[w.bound.Kind].place(w.bound, at), n)
+	if w.bound.Kind == lease.KindCalendar {
+		at = w.bound.period(at)
+	}
+	w.used.add(at, n)
 	w.peak = max(w.peak, w.used.most())
 }
 
@@ -151,9 +123,13 @@ func (b Bound) worstWindow(starts []Span, ends []int) Window {
 	return b.judge(worst.From, worst.To, worst.Admitted)
 }
 
-// begin returns the first time of the longest window that ends at e.
+// begin returns the first time of the longest window that ends at e. No sliding window contains admissions at
+// both e-Per and e.
 func (b Bound) begin(e int64) int64 {
-	from := kinds[b.Kind].begin(b, e)
+	from := e - int64(b.Per) + 1
+	if b.Kind == lease.KindCalendar {
+		from = b.period(e)*int64(b.Per) + int64(b.Offset)
+	}
 	if from > e {
 		return math.MinInt64 // the time overflowed
 	}
