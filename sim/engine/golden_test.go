@@ -60,7 +60,7 @@ var goldens = map[string]string{
 	"window": `limits: [600 in 500ms, 3000/s burst 400], policy: {fallback: deny}, groups: [
 			{name: web, count: 5, workload: {rate: 900/s, verb: wait, cost: "uniform(1,3)"}},
 			{name: crawlers, count: 4}],
-		workload: {kind: boundary, rate: 1500/s}, clock: {offset: 50ms}, network: {lost_replies: 2%},
+		workload: {kind: boundary, rate: 1500/s, every: 1s}, clock: {offset: 50ms}, network: {lost_replies: 2%},
 		rivals: [central, central_client, fixed_window, sliding_log, sliding_cells, static_split, local_batches]`,
 	"calendar": `limits: [500 each 600ms from 100ms, 1500 each 1h], policy: {fallback: deny}, keys: {count: 2},
 		groups: [{count: 6, restarts: {every: 1s, for: 20ms}}],

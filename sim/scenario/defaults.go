@@ -28,19 +28,19 @@ func (s Scenario) Defaults() Scenario {
 	}
 	s.Groups = make([]Group, len(groups))
 	for i, g := range groups {
-		fill(&g.Name, nameAt(i, groups))
+		fill(&g.Name, fmt.Sprintf("group-%d", i))
 		fill(&g.Count, 1)
 		fill(&g.Weight, max(s.Policy.Weight, 1))
 		fill(&g.Share, float64(max(g.Count, 0)))
 		fill(&g.Headroom, s.Policy.Headroom)
 		fill(&g.Shadow, s.Policy.Shadow)
 		if g.Workload != nil {
-			w := s.atBoundaries(*g.Workload).Defaults(s.Duration)
+			w := g.Workload.Defaults(s.Duration)
 			g.Workload = &w
 		}
 		s.Groups[i] = g
 	}
-	s.Workload = s.atBoundaries(s.Workload).Defaults(s.Duration)
+	s.Workload = s.Workload.Defaults(s.Duration)
 	fill(&s.Network.RoundTrip, DurationDist{Dist{
 		Kind: DistLognormal, P: float64(800 * time.Microsecond), Q: float64(3500 * time.Microsecond),
 	}})
@@ -56,43 +56,19 @@ func (s Scenario) Defaults() Scenario {
 }
 
 // lasts returns the default of Duration. If traces are the only load, the default is their length and the
-// time to answer the last request, at most DurationMax. With other load, the default is the longest of 30 s,
-// 25 sliding windows (20 must count), and twice the time until the last event.
+// time to answer the last request, at most DurationMax. With other load, the default is 30 s, or 25 sliding
+// windows (20 must count).
 func (s *Scenario) lasts() time.Duration {
-	usual := 30 * time.Second
 	if length := s.played(); length > 0 {
-		usual = min(length, DurationMax)
+		return min(length, DurationMax)
 	}
+	usual := 30 * time.Second
 	for _, l := range s.Limits {
-		if l.Kind == lease.KindSliding && l.Per <= DurationMax/25 && s.played() == 0 {
+		if l.Kind == lease.KindSliding && l.Per <= DurationMax/25 {
 			usual = max(usual, 25*l.Per)
 		}
 	}
-	last := min(s.Warmup, DurationMax) + 1 // the run must not end at the end of the warm-up
-	see := func(at time.Duration) { last = max(last, at) }
-	for _, w := range s.Workloads() {
-		switch {
-		case w.Kind == Flash:
-			see(w.At)
-		case w.Kind == Replay && w.Trace != nil && len(w.Trace.Requests) > 0:
-			see(w.Trace.Requests[0].At + 1)
-		}
-	}
-	for _, g := range s.Groups {
-		for _, step := range g.Scale {
-			see(step.At)
-		}
-	}
-	for _, p := range s.Network.Partitions {
-		see(p.At)
-	}
-	for _, f := range s.Redis.Faults {
-		see(f.At)
-	}
-	if last <= usual {
-		return usual
-	}
-	return 2 * min(last, DurationMax/2)
+	return usual
 }
 
 // played returns the time to play all traces, until the last answer, or 0 with another load.
@@ -116,31 +92,8 @@ func (s *Scenario) played() (length time.Duration) {
 	return length
 }
 
-// nameAt returns a name for group i, which has no name. No other group has the returned name.
-func nameAt(i int, groups []Group) (name string) {
-	for n := i; ; n += len(groups) {
-		name = fmt.Sprintf("group-%d", n)
-		if !slices.ContainsFunc(groups, func(g Group) bool { return g.Name == name }) {
-			return name
-		}
-	}
-}
-
-// everyDefault and deadlineDefault are the defaults of Workload.Every and Workload.Deadline.
-const everyDefault, deadlineDefault = 500 * time.Millisecond, time.Second
-
-// atBoundaries returns w with the defaults of a Boundary workload.
-func (s *Scenario) atBoundaries(w Workload) Workload {
-	if w.Kind != Boundary {
-		return w
-	}
-	if i := slices.IndexFunc(s.Limits, lease.Limit.Windowed); i >= 0 {
-		// a fixed window is full again after a window without requests
-		fill(&w.Every, max(2*s.Limits[i].Per, w.Within))
-	}
-	fill(&w.Within, min(10*time.Millisecond, max(0, cmp.Or(w.Every, everyDefault))))
-	return w
-}
+// deadlineDefault is the default of Workload.Deadline.
+const deadlineDefault = time.Second
 
 // Defaults returns w with all defaults filled in, for a run of length duration.
 func (w Workload) Defaults(duration time.Duration) Workload {
@@ -156,10 +109,10 @@ func (w Workload) Defaults(duration time.Duration) Workload {
 	fill(&w.At, duration/3)
 	fill(&w.For, duration/6)
 	fill(&w.Factor, 10)
-	if w.Kind == Sync || w.Kind == Boundary {
-		fill(&w.Every, max(everyDefault, w.Within))
+	fill(&w.Every, max(500*time.Millisecond, w.Within))
+	if w.Kind == Boundary {
+		fill(&w.Within, min(10*time.Millisecond, max(0, w.Every)))
 	}
-	fill(&w.Every, everyDefault)
 	return w
 }
 

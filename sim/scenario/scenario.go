@@ -20,7 +20,7 @@ type Scenario struct {
 	Name        string
 	Description string
 
-	Duration time.Duration // default: 30 s, 25 sliding windows, or twice the time until the last event
+	Duration time.Duration // default: 30 s, 25 sliding windows, or the length of a trace
 	Warmup   time.Duration // figures count from the end of the warm-up; audits cover the whole run
 	Seed     uint64        // below 2^53, so that every JSON reader keeps the digits; 0 means 1
 	Reps     int           // number of replications, each with random streams of its own; 0 means 10
@@ -149,7 +149,7 @@ type Workload struct {
 	On, Off time.Duration // onoff: mean lengths; 0 means 100 ms and 900 ms; Rate is the mean over both
 	At, For time.Duration // flash: start and length of the crowd; 0 means Duration/3 and Duration/6
 	Factor  float64       // flash; 0 means 10
-	Every   time.Duration // sync: 0 means 500 ms; boundary: 0 means twice the first window; at least Within
+	Every   time.Duration // sync, boundary: 0 means 500 ms; at least Within
 	Within  time.Duration // sync, boundary: length of the burst; boundary defaults to 10 ms at most
 	File    string        // replay: a CSV file or an access log, see package trace
 	Trace   *Trace        `json:"-"` // replay: the requests in File

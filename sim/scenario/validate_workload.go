@@ -72,7 +72,7 @@ var readByVerb = map[string][]string{"Deadline": {VerbWait}}
 // unread reports every field of w that the kind or the verb of w does not read, and that differs from the
 // default: a setting without an effect is a mistake.
 func (c *checker) unread(path string, w Workload) {
-	plain := reflect.ValueOf(c.atBoundaries(Workload{Kind: w.Kind}).Defaults(c.Duration))
+	plain := reflect.ValueOf(Workload{Kind: w.Kind}.Defaults(c.Duration))
 	of := reflect.ValueOf(w)
 	for i := range of.NumField() {
 		name := of.Type().Field(i).Name

@@ -285,26 +285,3 @@ func worst(v reflect.Value) {
 		v.SetString("x")
 	}
 }
-
-// The boundary is that of the first window, unless the scenario gives another.
-func TestTheBoundaryIsThatOfTheFirstWindow(t *testing.T) {
-	const ms = time.Millisecond
-	for text, want := range map[string][2]time.Duration{
-		"limits: [9/s, 100 in 1m], workload: {kind: boundary}":                   {2 * time.Minute, 10 * ms},
-		"limits: [100 in 1m], workload: {kind: boundary, every: 7s, within: 1s}": {7 * time.Second, time.Second},
-		"limits: [9/s], workload: {kind: boundary}":                              {500 * ms, 10 * ms},
-		"limits: [100 in 1m], workload: {kind: sync}":                            {500 * ms, 0},
-		"limits: [9 each 1h], workload: {kind: sync, every: 1s}, groups: [{workload: {kind: boundary}}]": {
-			2 * time.Hour, 10 * ms},
-	} {
-		s, err := Parse("s.yaml", []byte("{"+text+"}"))
-		testkit.NoErr(t, err)
-		s = s.Defaults()
-		w := s.Workload
-		if own := s.Groups[0].Workload; own != nil {
-			w = *own
-		}
-		got := [2]time.Duration{w.Every, w.Within}
-		testkit.Check(t, got == want, "%s: every and within are %v", text, got)
-	}
-}
