@@ -83,16 +83,12 @@ func admissions(spans []Span) ([]Span, error) {
 	kept := make([]Span, 0, len(spans))
 	first, last, sum := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
 	for i, s := range spans {
-		switch {
-		case s.After < s.Before:
-			return nil, fmt.Errorf("%w: number %d, %+v, ends before it begins", ErrSpan, i, s)
-		case s.N < 0:
-			return nil, fmt.Errorf("%w: number %d, %+v, N must be 0 or more", ErrSpan, i, s)
-		case s.N == 0:
+		if s.After < s.Before || s.N < 0 || s.N > math.MaxInt64-sum {
+			return nil, fmt.Errorf("%w: number %d is %+v: After must be Before or later, N 0 or more, and the sum of N at "+
+				"most %d", ErrSpan, i, s, int64(math.MaxInt64))
+		}
+		if s.N == 0 {
 			continue
-		case s.N > math.MaxInt64-sum:
-			return nil, fmt.Errorf("%w: number %d, %+v, makes the sum of N exceed %d",
-				ErrSpan, i, s, int64(math.MaxInt64))
 		}
 		kept = append(kept, s)
 		sum += s.N

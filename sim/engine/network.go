@@ -110,7 +110,7 @@ func (n *network) flush(b *batch) {
 }
 
 func (n *network) send(b *batch) {
-	if n.chance(n.s.Loss) || n.cut(b.p, n.time.now) {
+	if chance(n.s.Loss, &n.stream) || n.cut(b.p, n.time.now) {
 		n.end(b)
 		return
 	}
@@ -125,7 +125,7 @@ func (n *network) roundTrip(p *process, stream *random.Stream) int64 {
 }
 
 // chance reports whether an event of probability p happens. For a p of 0, chance draws no random number.
-func (n *network) chance(p scenario.Ratio) bool { return p > 0 && n.stream.Bernoulli(float64(p)) }
+func chance(p scenario.Ratio, r *random.Stream) bool { return p > 0 && r.Bernoulli(float64(p)) }
 
 // cut reports whether a partition separates p from Redis at the time at.
 func (n *network) cut(p *process, at int64) bool {
@@ -137,7 +137,7 @@ func (n *network) cut(p *process, at int64) bool {
 }
 
 func (n *network) reply(b *batch) {
-	if n.chance(n.s.LostReplies) || n.cut(b.p, n.time.now) {
+	if chance(n.s.LostReplies, &n.stream) || n.cut(b.p, n.time.now) {
 		n.end(b)
 		return
 	}

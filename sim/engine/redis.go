@@ -344,8 +344,7 @@ func (r *remote) send(q *request) {
 	n := r.network
 	r.deliver(n.time.now)
 	r.sent++
-	chance := func(p scenario.Ratio) bool { return p > 0 && r.stream.Bernoulli(float64(p)) }
-	lost, silent := chance(n.s.Loss), chance(n.s.LostReplies)
+	lost, silent := chance(n.s.Loss, &r.stream), chance(n.s.LostReplies, &r.stream)
 	id, a := r.asks.take()
 	*a = ask{request: *q, life: q.p.life, heard: true, trip: n.roundTrip(q.p, &r.stream)}
 	if lost = lost || n.cut(q.p, q.at); lost || silent {

@@ -151,10 +151,10 @@ func (c *checker) groups() {
 	processes := 0
 	for i, g := range c.Groups {
 		path := elem("groups", i)
-		if first, again := names[g.Name]; again && c.together {
-			c.Add(path+".name", g.Name, "which is the name of groups[%d] too", first)
-		} else if !again {
+		if first, again := names[g.Name]; !again {
 			names[g.Name] = i
+		} else if c.together {
+			c.Add(path+".name", g.Name, "which is the name of groups[%d] too", first)
 		}
 		between(c, path+".count", g.Count, 1, processesMax)
 		// The policy's own weight is checked with the policy.

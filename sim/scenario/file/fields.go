@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
@@ -69,7 +68,7 @@ func scalarText(v reflect.Value) string {
 
 // Marshal writes the non-zero fields of a scenario as YAML, in the order of scenario.Scenario. Parse reads an
 // equal Scenario if s is valid and the traces of s are in their named files. The error for a trace without a
-// file, or for text that is not UTF-8, wraps ErrInvalid.
+// file wraps ErrInvalid.
 func Marshal(s scenario.Scenario) ([]byte, error) {
 	for _, g := range append(slices.Clip(s.Groups), scenario.Group{Workload: &s.Workload}) {
 		if w := g.Workload; w != nil && w.Trace != nil && w.File == "" {
@@ -80,26 +79,26 @@ func Marshal(s scenario.Scenario) ([]byte, error) {
 }
 
 func marshal(v reflect.Value, style yaml.Style) ([]byte, error) {
-	var err error
-	n := nodeOf(v, &err)
-	if err != nil {
-		return nil, err
-	}
+	n := nodeOf(v)
 	n.Style = style
 	return yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
 }
 
-// nodeOf returns v as a YAML node. nodeOf sets err if no file can express the value.
-func nodeOf(v reflect.Value, err *error) *yaml.Node {
+// nodeOf returns v as a YAML node.
+func nodeOf(v reflect.Value) *yaml.Node {
 	switch {
 	case format.IsScalar(v.Type()):
-		return scalarNode(v, err)
+		n := &yaml.Node{Kind: yaml.ScalarNode, Value: scalarText(v)}
+		if v.Kind() == reflect.String {
+			n.Tag = "!!str" // the tag quotes text that looks like another type
+		}
+		return n
 	case v.Kind() == reflect.Pointer:
-		return nodeOf(v.Elem(), err)
+		return nodeOf(v.Elem())
 	case v.Kind() == reflect.Slice:
 		n := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
-			n.Content = append(n.Content, nodeOf(v.Index(i), err))
+			n.Content = append(n.Content, nodeOf(v.Index(i)))
 		}
 		return n
 	}
@@ -108,31 +107,17 @@ func nodeOf(v reflect.Value, err *error) *yaml.Node {
 		value := v.FieldByIndex(f.Index)
 		if !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0) {
 			key := &yaml.Node{Kind: yaml.ScalarNode, Value: scenario.FieldName(f.Name)}
-			n.Content = append(n.Content, key, nodeOf(value, err))
+			n.Content = append(n.Content, key, nodeOf(value))
 		}
 	}
 	return n
 }
 
-func scalarNode(v reflect.Value, err *error) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.ScalarNode, Value: scalarText(v)}
-	if list, ok := format.Words[v.Type()]; ok && !slices.Contains(list, n.Value) {
-		*err = fmt.Errorf("%w: %s is no value of %v", ErrInvalid, n.Value, v.Type())
-	}
-	if !utf8.ValidString(n.Value) {
-		*err = fmt.Errorf("%w: %q is not UTF-8", ErrInvalid, n.Value)
-	}
-	if v.Kind() == reflect.String {
-		n.Tag = "!!str" // the tag quotes text that looks like another type
-	}
-	return n
-}
-
-// inOneLine returns v in YAML's flow style, or "" for a list that no file can express.
+// inOneLine returns v in YAML's flow style.
 func inOneLine(v reflect.Value) string {
 	if format.IsScalar(v.Type()) {
 		return scalarText(v)
 	}
-	text, _ := marshal(v, yaml.FlowStyle)
+	text, _ := marshal(v, yaml.FlowStyle) // empty for text that is not UTF-8
 	return strings.TrimSuffix(string(text), "\n")
 }

@@ -45,8 +45,6 @@ redis:
 func TestMarshalRefusesWhatAFileCannotSay(t *testing.T) {
 	for what, s := range map[string]scenario.Scenario{
 		"there is a trace without a file": {Workload: scenario.Workload{Trace: &scenario.Trace{}}},
-		`"\xff" is not UTF-8`:             {Name: "\xff"},
-		"9 is no value of lease.Fallback": {Policy: lease.Policy{Fallback: 9}},
 	} {
 		text, err := Marshal(s)
 		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), what), "%s: wrote\n%s\n%v",
