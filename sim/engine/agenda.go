@@ -10,8 +10,8 @@ import (
 // never is the time of an event that will not happen.
 const never = arrival.Never
 
-// agenda holds the simulated time and the pending events, in a heap. A heap node has four children, because
-// four use the cache better than two.
+// agenda has the simulated time, and a heap of the pending events. A heap node has four children, which use
+// the cache better than two.
 type agenda struct {
 	now     int64 // simulated time, in nanoseconds since the start
 	heap    []event
@@ -20,20 +20,19 @@ type agenda struct {
 	sweepAt int                  // length of heap that triggers the next sweep
 }
 
-// event happens at a time. Events of one time happen in the order of their making, and events with atEnd
-// after all others, so that a run is the same on every machine. An event has no pointer, because the heap is
-// the engine's busiest memory, and pointers would cost the garbage collector time.
+// event happens at a time. Events of one time happen in the order of seq. An event has no pointer, because
+// the garbage collector would scan all pointers in the heap, the engine's busiest memory.
 type event struct {
 	at   int64
-	seq  uint64 // the event's number in the order of making, from 1, plus atEnd if it is set
+	seq  uint64 // number of the event, from 1 in the order of making, plus atEnd if it is set
 	kind eventKind
 	id   int32 // index of the process, entry, batch or other object of the event
 }
 
 func (e *event) before(o *event) bool { return e.isBefore(o) == 1 }
 
-// isBefore returns 1 if e is before o, else 0. isBefore subtracts 128-bit numbers instead of branching,
-// because a branch would be mispredicted: the order of events in a heap is nearly random.
+// isBefore returns 1 if e is before o, else 0. isBefore subtracts 128-bit numbers, because a processor cannot
+// predict a branch on the nearly random order of a heap.
 func (e *event) isBefore(o *event) int {
 	_, borrow := bits.Sub64(e.seq, o.seq, 0)
 	_, borrow = bits.Sub64(uint64(e.at), uint64(o.at), borrow)
@@ -90,8 +89,8 @@ func (a *agenda) at(at int64, kind eventKind, id int32) {
 	a.heap[i] = e
 }
 
-// replace makes an event and puts it in the heap at the place of the first event, which has happened. The
-// most frequent event is an arrival, which makes the next arrival.
+// replace makes an event in place of the heap's first event, which has happened. Arrivals, the most frequent
+// events, use replace.
 func (a *agenda) replace(at int64, kind eventKind, id int32) { a.down(0, a.next(at, kind, id)) }
 
 func (a *agenda) next(at int64, kind eventKind, id int32) event {
@@ -135,8 +134,7 @@ func (a *agenda) pop() {
 	}
 }
 
-// sweep drops obsolete events, such as time limits of waits that have ended. The events' order does not
-// depend on their places in the heap.
+// sweep drops obsolete events, such as the time limits of waits that have ended.
 func (a *agenda) sweep() {
 	a.heap = slices.DeleteFunc(a.heap, a.obsolete)
 	a.sweepAt = 2*len(a.heap) + 1024
@@ -175,7 +173,7 @@ func (a *agenda) down(i int, e event) {
 	h[i] = e
 }
 
-// slots numbers the objects to which events refer, and reuses free numbers.
+// slots numbers the objects of events, and reuses the numbers of objects that have ended.
 type slots[T any] struct {
 	all  []*T
 	free []int32
@@ -206,9 +204,9 @@ func (s *slots[T]) give(id int32) { s.free = append(s.free, id) }
 // serverStart is the server's time at the start, in microseconds: far from 0, so that it may be set back.
 const serverStart = 1_700_000_000_000_000
 
-// These constants number the entities that have random streams of their own; see random.New. A process is
-// identified by the index of its group and its rank in the group, so that an additional process or group does
-// not change the streams of other processes.
+// These constants number the kinds of entities with a random stream. Further words of random.New identify a
+// process by the index of its group and its rank in the group, so that an additional process changes no other
+// stream.
 const (
 	streamProcess uint64 = iota + 1
 	streamArrivals

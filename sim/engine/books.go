@@ -16,9 +16,9 @@ import (
 )
 
 // books records all requests and decisions. The books audit every admission against the promise, and compare
-// the fleet with one central bucket and with the rivals. The books also follow every token: a holder accepts
-// the grant of a call once; accepted tokens are admitted, returned, burnt or held; and every token that
-// holders admitted belongs to a request.
+// the fleet with one central bucket and with the rivals. The books also check that no token is lost or
+// forged: a holder accepts the grant of a call once; accepted tokens are admitted, returned, burnt or held;
+// and every token that holders admitted belongs to a request.
 type books struct {
 	time    *agenda
 	central []rival.Central // one central bucket per key
@@ -35,7 +35,7 @@ type books struct {
 	ended      protocol.Account
 	wrong      error // error of the first failed check
 
-	// The following fields count tokens since the warm-up:
+	// Tokens since the warm-up:
 	offered, centralAdmitted int64
 	offeredBy                []int64
 	spans                    report.Spans // admissions of the fleet, and then of its rivals
@@ -47,7 +47,7 @@ type books struct {
 	faults                   int
 }
 
-// newBooks opens the books of a fleet. Rivals first number the processes that run at the start.
+// newBooks opens the books of a fleet. Rivals number the processes that run at the start before all others.
 func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
@@ -103,8 +103,8 @@ func (b *books) runs(p *process, yes bool) {
 	b.spans.Runs(p.index, yes, b.time.now, b.count)
 }
 
-// advance advances the remote rivals to the present. Every step that changes or reads the state of remote
-// rivals first calls advance.
+// advance advances the remote rivals to the present. Every change and use of the state of remote rivals needs
+// an advance before it.
 func (b *books) advance() {
 	for _, c := range b.rivals {
 		if c.remote != nil {
@@ -121,8 +121,8 @@ func (b *books) count() report.Count {
 	return c
 }
 
-// asked records a request. The central bucket and the local rivals decide the request at once. If the request
-// may wait in line, it may also wait in line at the central bucket.
+// asked records a request. The central bucket and the local rivals decide the request at once. At the central
+// bucket, the request may wait in line as long as in the fleet.
 func (b *books) asked(r *request) {
 	us := b.time.now / 1000
 	r.central = b.central[r.key].TakeWithin(us, r.n, r.p.group.inLine)
@@ -216,7 +216,7 @@ func (b *books) turn(to report.Phase) {
 func (b *books) warm(entries []*entry) {
 	central := b.compare((*report.Accuracy).Warm)
 	b.burntBefore = b.burnt(entries)
-	b.centralAdmitted -= central // requests in line count when the bucket serves them
+	b.centralAdmitted -= central // without requests that the central bucket will serve after the warm-up
 	b.offered, b.degraded, b.shadowed, b.charged, b.refunded = 0, 0, 0, 0, 0
 	clear(b.offeredBy)
 	b.spans.Reset(b.time.now)
@@ -248,7 +248,7 @@ type execution struct {
 	drawn        []audit.Drawn // draws for waiting requests: one for each execution of the call
 }
 
-// executed records the grant of a call. A stored answer records no grant.
+// executed records the grant of a call. A stored answer repeats an earlier grant.
 func (b *books) executed(c *call, stored bool) {
 	x := &c.entry.last
 	if stored {
@@ -264,7 +264,7 @@ func (b *books) executed(c *call, stored bool) {
 	}
 	switch {
 	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
-		return // lost: a later call has closed this call, or the holder has accepted an answer
+		return // the tokens are lost: a later call has closed this call, or the holder has accepted an answer
 	case c.request.Seq == x.seq:
 		x.granted += c.grant.Granted // the bucket had forgotten the first execution
 	default:
@@ -344,7 +344,7 @@ func (b *books) balance(entries []*entry) error {
 	return b.wrong
 }
 
-// burnt counts the leased tokens that holders lost so far, or that were lost on the way to holders.
+// burnt returns the number of leased tokens that were lost, by holders or on the way to a holder.
 func (b *books) burnt(entries []*entry) int64 {
 	n := b.ended.Burnt + b.granted - b.taken
 	for _, e := range entries {
@@ -355,7 +355,7 @@ func (b *books) burnt(entries []*entry) int64 {
 	return n
 }
 
-// class counts the requests of all groups with the same headroom, in tokens since the warm-up.
+// class counts the tokens of the requests of all groups with the same headroom, since the warm-up.
 type class struct {
 	headroom                    float64
 	groups                      []string
@@ -366,7 +366,7 @@ type class struct {
 type contender struct {
 	score
 	audit           audit.Auditor
-	rival.Algorithm         // decides a request at once, at the process; nil for a remote rival
+	rival.Algorithm         // decides a request at once; nil for a remote rival
 	remote          *remote // asks Redis for each request; nil for a local rival
 	tripsWarm       int64   // number of round trips in the warm-up
 }

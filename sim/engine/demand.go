@@ -47,13 +47,13 @@ type request struct {
 	key     int32
 	n       int64
 	at      int64
-	central bool // the central bucket would have admitted the request
+	central bool // the central bucket has admitted the request
 
 	reservation *reservation // nil for a request that reserves nothing
 }
 
-// reservation is a request that reserves its tokens until its cost is known. The central bucket has a second
-// reservation for the same request, which the same process settles.
+// reservation is a request that reserves its tokens until its final cost is known. If the central bucket
+// admits the request, too, a second reservation settles with the central bucket.
 type reservation struct {
 	id        int32
 	ofCentral bool // a central reservation has no tokens and no draw
@@ -201,8 +201,8 @@ func (d *demand) hold(x *reservation) {
 	d.time.at(d.time.now+x.hold, evSettle, x.id)
 }
 
-// settle ends x, or postpones the end while x's process is paused. A process that has ended has spent all
-// tokens.
+// settle charges or refunds the difference between the final cost and the reservation x. A paused process
+// settles when it continues; a process that has ended does not.
 func (d *demand) settle(x *reservation) {
 	r, p, b := &x.request, x.request.p, d.books
 	if p.life == x.life && p.pausedUntil > 0 {
@@ -214,7 +214,7 @@ func (d *demand) settle(x *reservation) {
 	case p.state != running || p.life != x.life || more == 0:
 	case x.ofCentral:
 		b.central[r.key].Settle(d.time.now/1000, more)
-	case more > 0 || x.tokens > 0: // a fallback took no tokens that could come back
+	case more > 0 || x.tokens > 0: // tokens admitted without the store cannot come back
 		e := d.fleet.entry(p, r.key)
 		if more > 0 {
 			n := e.client.Charge(e.Now(), more)

@@ -10,8 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// entry is one key in one process, with a protocol.Client and the time of the client's next poll.
-// TestProcessesAreGrantedWhatHybridIs compares the behaviour of an entry with package hybrid.
+// entry is one key in one process, with a protocol.Client. TestProcessesAreGrantedWhatHybridIs compares the
+// behaviour of an entry with package hybrid.
 type entry struct {
 	fleet  *fleet
 	p      *process
@@ -30,9 +30,9 @@ type entry struct {
 	paid    int64 // tokens of charged that the bucket has confirmed in a reply
 
 	last   execution   // the last call of the entry that the bucket has executed
-	handed audit.Drawn // draws for waiting requests in the present reply that are not handed out yet
+	handed audit.Drawn // tokens of the present reply for waiting requests, less those handed out
 
-	state protocol.Key // whether the client has started, or a draw is under way instead
+	state protocol.Key // at rest until the client starts
 }
 
 // atRest is a key that has no entry in its process.
@@ -46,7 +46,7 @@ type waiter struct {
 	protocol.Waiter
 	e       *entry
 	request request
-	audited []audit.Drawn // the auditor's draws of the tokens that the waiter has so far
+	audited []audit.Drawn // the auditor's record of the tokens that the waiter has so far
 	id      int32
 }
 
@@ -157,7 +157,7 @@ func (e *entry) Handed(w *protocol.Waiter, n int64, from protocol.Origin) {
 	x.audited = append(x.audited, e.fleet.books.audit.Open(e.fleet.time.now, e.key, n))
 }
 
-// Passed moves the oldest draws of w to another waiter, because the tokens from the pool came to w last.
+// Passed moves the oldest records of w to another waiter: the tokens that w keeps came last, from the pool.
 func (e *entry) Passed(w, to *protocol.Waiter, n int64) {
 	from, x := w.Owner.(*waiter), to.Owner.(*waiter)
 	for n > 0 {
@@ -361,7 +361,7 @@ func (e *entry) receive(c *call) {
 			e.flight = 0
 			e.handed = e.fleet.books.accepted(c)
 			e.client.Serve(now, got)
-			e.fleet.books.audit.Close(e.key, false, e.handed) // draws for requests that no longer wait
+			e.fleet.books.audit.Close(e.key, false, e.handed) // tokens for requests that no longer wait
 			if e.isAdversary() {
 				at := e.p.when(e.fleet.time.now, e.client.Holder.Deadline()) - 1
 				e.fleet.time.at(max(e.fleet.time.now, at), evSpend, e.id)
@@ -413,8 +413,8 @@ func (e *entry) activate() {
 	e.Wake(false)
 }
 
-// drew processes the reply to a draw of e. drew returns false unless the reply is plain: it admits the
-// request and has no other content.
+// drew processes the reply to a draw of e, and reports whether the reply only admits the request. For any
+// other reply, the caller starts e's client.
 func (e *entry) drew(c *call) bool {
 	d, b, now := e.state.UnderWay(), e.fleet.books, e.Now()
 	if d == nil || c.err != nil {

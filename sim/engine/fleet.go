@@ -309,7 +309,7 @@ func (f *fleet) scale(g *group, to scenario.Step) {
 	}
 }
 
-// entryFor returns the entry that decides r, or nil if r makes a draw.
+// entryFor returns the entry that decides r, or nil if a draw decides r.
 func (f *fleet) entryFor(r *request) *entry {
 	e := r.p.entries[r.key]
 	switch {
@@ -321,8 +321,8 @@ func (f *fleet) entryFor(r *request) *entry {
 	return e
 }
 
-// draws makes r, of a key without an entry, a draw (docs/protocol.md section 8.17). draws returns false if an
-// entry must decide r. Unless the draw ends with a plain reply, a client starts and takes over the draw.
+// draws sends a draw for r, whose key has no entry (docs/protocol.md, 8.17), and reports whether it did. A
+// client starts and takes over the draw, unless the reply only admits r.
 func (f *fleet) draws(r *request) bool {
 	p := r.p
 	if p.group.patience != protocol.OneCall {

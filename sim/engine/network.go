@@ -49,7 +49,7 @@ type batch struct {
 	calls   []call
 	trip    int64         // the network's share of the round trip, in both directions
 	opens   int32         // round trips until the batch's connection is open; 0 for an open connection
-	boots   int32         // how often the shard had gone down when the batch was sent; see poolOf
+	boots   int32         // value of shard.boots when the batch was sent; see poolOf
 	before  time.Duration // time from Sent until the batch left over its connection
 	refusal time.Duration // the round trip in which the server answered NOSCRIPT
 	script  script
@@ -118,7 +118,7 @@ func (n *network) send(b *batch) {
 	n.time.at(n.time.now+n.upload(b)+b.trip/2, evRequest, b.id)
 }
 
-// roundTrip draws the round trip of a message from p, from the distribution of p's group or of the network.
+// roundTrip draws a round trip from the distribution of p's group, or else of the network.
 func (n *network) roundTrip(p *process, stream *random.Stream) int64 {
 	of := cmp.Or(p.group.RoundTrip, n.s.RoundTrip)
 	return of.Sample(stream)
@@ -345,7 +345,7 @@ func (n *network) deliver(b *batch) {
 	n.end(b)
 }
 
-// judge updates the link of an answered batch with the state of the shard.
+// judge records on the link of an answered batch that the shard works, or is away.
 func (n *network) judge(b *batch) {
 	l := b.link
 	now := l.now(n)
@@ -484,7 +484,7 @@ func (n *network) bring(b *batch) {
 	n.send(b)
 }
 
-// upload returns the time until the last segment of b's script has been sent.
+// upload returns the nanoseconds until the last segment of b's script has been sent.
 func (n *network) upload(b *batch) (takes int64) {
 	if b.script == brought {
 		for range scriptTrips - 1 {

@@ -39,7 +39,7 @@ type shard struct {
 	buckets []*bucket
 
 	counters []*counter                       // one for each remote rival
-	replicas map[*scenario.RedisFault]replica // what each failover promotes
+	replicas map[*scenario.RedisFault]replica // the replica that each failover promotes
 }
 
 // replica has copies of a shard's buckets, and of the states of the rivals at its counters.
@@ -241,7 +241,7 @@ func (r *redis) hang(s *shard, stops bool) {
 	}
 }
 
-// snapshot copies what a failover promotes.
+// snapshot copies the state of the shards that the failover f will promote.
 func (r *redis) snapshot(f *scenario.RedisFault) {
 	r.books.advance()
 	for _, s := range hit(f, r.shards) {
@@ -282,7 +282,7 @@ func hit(f *scenario.RedisFault, shards []*shard) []*shard {
 // trip of the scenario's network, and waits in line at a shard with the same faults, but with a third of the
 // service time. Every such request travels alone. A process denies the request if no answer comes within
 // CallTimeout; tokens that the shard grants after the timeout are lost. Each rival has its own Redis, with
-// open connections and a server that knows the script. No message arrives twice.
+// open connections and a server that knows the script.
 
 // scriptFactor is the ratio of the run time of the lease script to the run time of a rival's script: 2.8 to
 // 3.1 was measured against redis_rate (docs/figures.md).
@@ -319,7 +319,7 @@ type counter struct {
 	remote *remote
 	shard  *shard  // the shard with the same faults and the same clock
 	line   []int32 // asks in the order of arrival; the first is being executed
-	late   int     // number of asks at the front of the line whose answer will be late
+	late   int     // number of asks at the front of the line that have waited for CallTimeout
 	queued int64   // nanoseconds that all asks except the first will take, without a slow fault
 }
 
@@ -332,7 +332,7 @@ func (r *remote) start(fresh rival.Remote) {
 	}
 }
 
-// local returns the time that the request carries: by the process's clock, when the process sent the request.
+// local returns the time by the process's clock at which the process sent the request.
 func (r *remote) local(int, int64) int64 { return r.asking.p.wall(r.asking.at) - serverStart }
 
 // store returns the time on the clock of the shard that decides.
@@ -440,9 +440,10 @@ func (c *counter) decide(id int32, now int64) {
 	r.asks.give(id)
 }
 
-// answered returns the arrival time of an answer decided at decided, and late whether it exceeds timeout.
+// answered returns the time at which a's process gets an answer that the shard has decided.
 func (a *ask) answered(decided int64) int64 { return decided + a.trip - a.trip/2 }
 
+// late reports whether that time is more than timeout after the request.
 func (a *ask) late(decided int64, timeout time.Duration) bool {
 	return a.answered(decided) > a.at+int64(timeout)
 }

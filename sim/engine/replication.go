@@ -147,7 +147,7 @@ func (r *replication) step() {
 	}
 }
 
-// concerned returns the process that must run to handle e, or nil if e needs no process.
+// concerned returns the process that handles e, or nil if no process does. A paused process handles e later.
 func (r *replication) concerned(e event) *process {
 	switch e.kind {
 	case evArrival:
@@ -166,7 +166,7 @@ func (r *replication) concerned(e event) *process {
 	return nil
 }
 
-// handle handles any event except an arrival.
+// handle handles an event that is no arrival.
 func (r *replication) handle(e event) {
 	switch e.kind {
 	case evPoll:
