@@ -190,7 +190,7 @@ func TestEveryMachineHasTheSameRequests(t *testing.T) {
 	for _, share := range Shares(n, 0.9) {
 		fmt.Fprintf(sum, "%x\n", share)
 	}
-	const want = "d4d4b78ef079bcd0cda32f5d434fe97b6ec5d1c42ebe69ae0467c563fd684724"
+	const want = "93c9e18ae49a9ebdf8c48a3bfb80b62612c9785537e65919c50427e4024d3ce6"
 	got := hex.EncodeToString(sum.Sum(nil))
 	testkit.Check(t, got == want, "the hash is %s, want %s", got, want)
 }
