@@ -11,10 +11,7 @@
 // correctly rounded everywhere, such as Sqrt.
 package random
 
-import (
-	"fmt"
-	"math/bits"
-)
+import "math/bits"
 
 // SeedMax is the largest seed that SeedOf returns. JSON readers that have only doubles can represent SeedMax.
 const SeedMax = 1<<53 - 1
@@ -79,11 +76,8 @@ func (r *Stream) Uint64() uint64 {
 // Float64 returns a uniform number in [0, 1), a multiple of 2^-53.
 func (r *Stream) Float64() float64 { return float64(float64(int64(r.Uint64()>>11)) * 0x1p-53) }
 
-// Int64N returns a uniform number in [0, n), without bias (Lemire, 2019). Int64N panics if n is not positive.
+// Int64N returns a uniform number in [0, n), without bias (Lemire, 2019). n must be positive.
 func (r *Stream) Int64N(n int64) int64 {
-	if n <= 0 {
-		panic(fmt.Sprintf("random: n is %d, must be positive", n))
-	}
 	most := uint64(n)
 	high, low := bits.Mul64(r.Uint64(), most)
 	if low < most {
