@@ -18,9 +18,9 @@ const Never = math.MaxInt64
 
 // Stream generates the request times of one process.
 type Stream interface {
-	// Next returns the time of the next request, in nanoseconds since the start of the run. The caller calls
-	// Next once per request; now is the time of the previous request, or of the start. The returned time is
-	// at least now. Next returns Never if no more requests come, and may do so once the run is over.
+	// Next returns the time of the next request, in nanoseconds since the start of the run, or Never after
+	// the last request of the run. now is the time of the previous request, or of the start. The returned
+	// time is at least now.
 	Next(now int64) int64
 }
 
@@ -36,9 +36,8 @@ type Source struct {
 	Common   uint64 // seed that all processes share
 }
 
-// New makes the requests of one process, for every kind of workload except Adversary and Replay. A
-// process that starts late gets only the requests after its start, because a time of the run means the same
-// to all processes. A rate of 0 makes no request; the rate must not be negative.
+// New makes the requests of one process, for every kind of workload except Adversary and Replay. A process
+// that starts late gets only the requests after its start. A rate of 0 makes no request.
 func New(s Source) Stream {
 	switch s.Workload.Kind {
 	case scenario.Constant:
@@ -113,8 +112,7 @@ type Recording struct {
 	parts    [][]uint32 // for each process, the indices of its requests
 }
 
-// NewRecording divides a trace between processes. The process numbers in the trace are taken modulo
-// processes.
+// NewRecording divides a trace between processes. Process numbers in the trace are taken modulo processes.
 func NewRecording(t *scenario.Trace, processes int) *Recording {
 	r := &Recording{requests: t.Requests, parts: make([][]uint32, processes)}
 	for i, q := range t.Requests {

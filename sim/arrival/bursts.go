@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// streamVolleys identifies the random stream that the volleys of all processes share. The random streams of
-// the engine have small numbers.
+// streamVolleys identifies the random stream that the volleys of all processes share. No stream of the engine
+// has this number.
 const streamVolleys uint64 = 1 << 32
 
 // volleys implements scenario.Sync: at every multiple of Every, including 0, all processes send the requests

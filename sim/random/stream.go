@@ -1,19 +1,16 @@
 // Package random makes the simulator's random numbers, in streams that are equal to the bit on all machines.
 //
-// A stream depends only on a seed and on one entity of the simulated world ("the network of process 7"). An
-// additional entity, or an additional draw by another entity, changes no other stream. Two runs that differ
-// in one setting therefore get the same requests, and only the setting makes their results differ.
+// A stream depends only on a seed and on one entity of the simulated world ("the network of process 7"), and
+// not on other entities. Two runs that differ in one setting therefore get the same requests.
 //
-// Package random does not use the functions Log, Exp, Pow and Sin of package math, because some architectures
-// implement them in assembly and round differently. A compiler may fuse a product with a sum, which rounds
-// once instead of twice. An explicit conversion, as in float64(x*y) + z, forbids the fusion, so every product
-// that is added to something has a conversion. The only operations used from package math are exact or
-// correctly rounded everywhere, such as Sqrt.
+// Package random has its own Log, Exp, Pow and Sin, because those of package math are in assembly on some
+// architectures, and round differently. A compiler may also fuse a product with a sum, which rounds once
+// instead of twice. An explicit conversion, as in float64(x*y) + z, forbids the fusion.
 package random
 
 import "math/bits"
 
-// SeedMax is the largest seed that SeedOf returns. JSON readers that have only doubles can represent SeedMax.
+// SeedMax is the largest seed that SeedOf returns. A double can represent SeedMax, as JSON readers require.
 const SeedMax = 1<<53 - 1
 
 // SeedOf returns the seed of a replication: seed itself for replication 0, otherwise a number in [1, SeedMax]
@@ -27,13 +24,12 @@ func SeedOf(seed uint64, replication int) uint64 {
 }
 
 // Stream is a source of random numbers: xoshiro256++ of Blackman and Vigna (2019), with period 2^256-1. A
-// Stream is a plain value: a copy continues as the original would. New makes a Stream; the zero Stream
-// returns only zeros. Only one goroutine may use a Stream at a time.
+// copy of a Stream continues as the original would. New makes a Stream; the zero Stream returns only zeros.
 type Stream struct{ a, b, c, d uint64 }
 
 // New returns the stream of an entity. Any number of words identify the entity, for example (kind, group,
-// process). Entities that differ in a word, in the number of words or in the seed have different streams: New
-// hashes the words to 64 bits, and two of n entities share a stream by accident with probability n^2/2^65.
+// process). New hashes the seed and the words to 64 bits: some two of n entities share a stream with a
+// probability of n^2/2^65.
 func New(seed uint64, entity ...uint64) Stream {
 	h := absorb(mix(seed), saltEntity+uint64(len(entity)))
 	for _, word := range entity {
@@ -88,6 +84,5 @@ func (r *Stream) Int64N(n int64) int64 {
 	return int64(high)
 }
 
-// Bernoulli returns true with probability p: never for p at or below 0, always for 1 and more. Bernoulli
-// draws one number for any p, so that the stream does not depend on p.
+// Bernoulli returns true with probability p. Bernoulli draws one number for any p.
 func (r *Stream) Bernoulli(p float64) bool { return r.Float64() < p }

@@ -9,9 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// Cost is the distribution of the tokens per request, from Min to Max. The text of a Cost is "3",
-// "uniform(1,5)" or "pareto(1,500,1.3)". With a Shape, a Cost is a Pareto distribution bounded by Max, which
-// has a mean for any Shape.
+// Cost is the distribution of the tokens per request, from Min to Max. The text of a Cost is like "3",
+// "uniform(1,5)" or "pareto(1,500,1.3)", a Pareto distribution that is cut off at Max.
 type Cost struct {
 	Min, Max int64
 	Shape    float64 `json:",omitzero"` // 0 for a uniform cost
@@ -94,7 +93,6 @@ func (c Cost) Mean() float64 {
 	for k := c.Min + 1; k <= exactly; k++ {
 		mean += (c.part(float64(k)-0.5) - end) / (1 - end) // costs are rounded to the nearest integer
 	}
-	// For costs above exactly, Mean integrates the fraction of higher costs up to Max.
 	from, to := float64(exactly), float64(c.Max)
 	if exactly == c.Max {
 		return mean

@@ -14,8 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Defaults returns s with all defaults filled in. A default may depend on given fields. A group without a
-// name gets a name from its index in Groups: group-0, group-1 and so on.
+// Defaults returns s with all defaults filled in. The default name of a group has the group's index: group-0.
 func (s Scenario) Defaults() Scenario {
 	fill(&s.Duration, s.lasts())
 	fill(&s.Seed, 1)
@@ -55,9 +54,8 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// lasts returns the default of Duration. If traces are the only load, the default is their length and the
-// time to answer the last request, at most DurationMax. With other load, the default is 30 s, or 25 sliding
-// windows (20 must count).
+// lasts returns the default of Duration: the time to play traces, if traces are the only load; otherwise 30 s
+// or, if that is longer, 25 sliding windows, of which 20 must count.
 func (s *Scenario) lasts() time.Duration {
 	if length := s.played(); length > 0 {
 		return min(length, DurationMax)
@@ -71,7 +69,7 @@ func (s *Scenario) lasts() time.Duration {
 	return usual
 }
 
-// played returns the time to play all traces, until the last answer, or 0 with another load.
+// played returns the time until the last request of all traces is answered, or 0 with any other load.
 func (s *Scenario) played() (length time.Duration) {
 	groups := s.Groups
 	if len(groups) == 0 {
@@ -149,7 +147,7 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 	return w.Load * s.LeastRate() * float64(s.Keys.Count) / w.tokens()
 }
 
-// tokens returns the mean number of tokens that a request uses in the end.
+// tokens returns the mean of the final cost of a request.
 func (w *Workload) tokens() float64 {
 	if !w.Actual.IsZero() {
 		return w.Actual.Mean()
@@ -157,11 +155,11 @@ func (w *Workload) tokens() float64 {
 	return w.Cost.Mean()
 }
 
-// Reserves reports whether requests of w reserve tokens and settle the actual cost later.
+// Reserves reports whether requests of w reserve tokens until their final cost is known.
 func (w *Workload) Reserves() bool { return !w.Actual.IsZero() }
 
-// FieldName returns a field's name in scenario files and in paths: the Go name in snake case. For example,
-// TTL is ttl, and RoundTrip is round_trip. The field Per of a limit is period.
+// FieldName returns a field's name in scenario files and in paths: the Go name in snake case, such as
+// round_trip for RoundTrip. The field Per of a limit is period.
 func FieldName(goName string) string {
 	if goName == "Per" {
 		return "period"

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // DistKind is the name of a distribution.
 type DistKind string
 
-// These constants are the known distributions.
+// These constants are the names of the distributions.
 const (
 	DistConstant  DistKind = ""          // P
 	DistUniform   DistKind = "uniform"   // from P to Q
@@ -20,18 +21,8 @@ const (
 	DistLognormal DistKind = "lognormal" // median P, 99th percentile Q
 )
 
-// distRules has the rule for the parameters of each distribution.
-var distRules = map[DistKind]struct {
-	holds func(p, q float64) bool
-	must  string
-}{
-	DistConstant: {func(p, q float64) bool { return true }, ""},
-	DistUniform:  {func(p, q float64) bool { return p <= q }, "rise"},
-	DistNormal:   {func(p, q float64) bool { return q >= 0 }, "not be negative"},
-	DistExp:      {func(p, q float64) bool { return p >= 0 }, "not be negative"},
-	DistLognormal: {func(p, q float64) bool { return 0 < p && p <= q },
-		"have a positive median and a 99th percentile above it"},
-}
+// distKinds lists the distributions that have a name.
+var distKinds = []DistKind{DistUniform, DistNormal, DistExp, DistLognormal}
 
 // Dist is a distribution with two parameters, P and Q. The embedding type defines the unit of P and Q.
 type Dist struct {
@@ -42,16 +33,21 @@ type Dist struct {
 // IsZero reports whether d is the zero value.
 func (d Dist) IsZero() bool { return d == Dist{} }
 
-// check returns an error if the parameters of d break the rule of d.Kind. text is the text of d in the error.
+// check returns an error for parameters that no distribution of the kind has. text is the text of d.
 func (d Dist) check(text string) error {
-	if rule := distRules[d.Kind]; !rule.holds(d.P, d.Q) {
-		return bad(text, "must %s", rule.must)
+	switch {
+	case d.Kind == DistUniform && d.P > d.Q:
+		return bad(text, "must rise")
+	case d.Kind == DistNormal && d.Q < 0, d.Kind == DistExp && d.P < 0:
+		return bad(text, "must not be negative")
+	case d.Kind == DistLognormal && !(0 < d.P && d.P <= d.Q):
+		return bad(text, "must have a positive median and a 99th percentile above it")
 	}
 	return nil
 }
 
-// DurationDist is a distribution of durations, in nanoseconds. A DurationDist's text is, for example, "5ms",
-// "uniform(1ms,2ms)", "normal(0s,10ms)", "exp(1ms)" or "lognormal(500us,2ms)" (median and 99th percentile).
+// DurationDist is a distribution of durations, in nanoseconds. Its text is like "5ms", "uniform(1ms,2ms)",
+// "normal(0s,10ms)", "exp(1ms)" or "lognormal(500us,2ms)" (median and 99th percentile).
 type DurationDist struct{ Dist }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -62,8 +58,8 @@ func (d *DurationDist) UnmarshalText(text []byte) error {
 // MarshalText implements encoding.TextMarshaler.
 func (d DurationDist) MarshalText() ([]byte, error) { return inDurations.format(d.Dist), nil }
 
-// DriftDist is a distribution of clock drifts, in parts per million. A DriftDist's text is, for example,
-// "50ppm" or "uniform(-50ppm,50ppm)".
+// DriftDist is a distribution of clock drifts, in parts per million. Its text is like "50ppm" or
+// "uniform(-50ppm,50ppm)".
 type DriftDist struct{ Dist }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -72,8 +68,8 @@ func (d *DriftDist) UnmarshalText(text []byte) error { return inPPM.parse(string
 // MarshalText implements encoding.TextMarshaler.
 func (d DriftDist) MarshalText() ([]byte, error) { return inPPM.format(d.Dist), nil }
 
-// TokenDist is a distribution of numbers of tokens. A TokenDist's text is, for example, "300",
-// "uniform(50,300)" or "lognormal(80,900)" (median and 99th percentile).
+// TokenDist is a distribution of numbers of tokens. Its text is like "300" or "lognormal(80,900)" (median and
+// 99th percentile).
 type TokenDist struct{ Dist }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -82,8 +78,8 @@ func (d *TokenDist) UnmarshalText(text []byte) error { return inTokens.parse(str
 // MarshalText implements encoding.TextMarshaler.
 func (d TokenDist) MarshalText() ([]byte, error) { return inTokens.format(d.Dist), nil }
 
-// Constantly returns the distribution that has only the value d. Constantly(0) is not the zero DurationDist,
-// which means a default.
+// Constantly returns the distribution that has only the value d. Constantly(0) is not the zero value, which
+// means a default.
 func Constantly(d time.Duration) DurationDist {
 	if d == 0 {
 		return DurationDist{Dist{Kind: DistUniform}}
@@ -128,13 +124,13 @@ func (kind DistKind) parameters() int {
 	return 2
 }
 
-// parse parses a distribution of quantities in u. On an error, parse does not change into.
+// parse parses a distribution of quantities in u.
 func (u unit) parse(s string, into *Dist) error {
 	var d Dist
 	texts := []string{s}
 	if name, inner, named := strings.Cut(s, "("); named {
 		d.Kind = DistKind(strings.TrimSpace(name))
-		if _, known := distRules[d.Kind]; !known || d.Kind == DistConstant {
+		if !slices.Contains(distKinds, d.Kind) {
 			return bad(s, "has no distribution %q; there are uniform, normal, exp and lognormal", d.Kind)
 		}
 		inner, closed := strings.CutSuffix(inner, ")")
@@ -200,8 +196,7 @@ func (d Dist) Mean() float64 {
 	return d.P
 }
 
-// Sample draws a duration in nanoseconds, at least 0 and at most DurationMax. Samples of a normal
-// distribution that reaches below 0 therefore have a mean above Mean.
+// Sample draws a duration in nanoseconds. A draw below 0 counts as 0, and above DurationMax as DurationMax.
 func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }
@@ -220,8 +215,8 @@ func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	return offset, driftPPM
 }
 
-// around returns the distribution that d means for a clock: a constant d means uniform in [-d, d]. Even a d
-// of 0 draws a number, so that a change of the offset does not change the drift.
+// around returns the distribution that d means for a clock: a constant d means uniform in [-d, d]. Even for a
+// constant of 0, Draw then draws a number, so that another offset does not change the drift.
 func (d Dist) around() Dist {
 	if d.Kind == DistConstant {
 		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}

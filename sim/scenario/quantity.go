@@ -80,8 +80,8 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	if x < 0 || x > 100 {
 		return bad(s, "must be 0%% to 100%%")
 	}
-	// A text of MarshalText has no exponent. Moving the decimal point rounds once, and dividing would round
-	// twice. With one rounding, a text of MarshalText reads back as the same Ratio.
+	// Moving the decimal point rounds once, so that a text of MarshalText, which has no exponent, reads back
+	// as the same Ratio. Dividing would round twice.
 	if moved, err := number(strings.TrimSuffix(s, "%") + "e-2"); err == nil {
 		*r = Ratio(moved)
 	} else {
@@ -90,7 +90,7 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText implements encoding.TextMarshaler. UnmarshalText reads the text back as the same Ratio.
+// MarshalText implements encoding.TextMarshaler.
 func (r Ratio) MarshalText() ([]byte, error) {
 	text := shortest(float64(r))
 	// SetString fails for NaN and infinities, which Validate refuses.

@@ -1,8 +1,7 @@
 // Package scenario describes the fleet that a simulation runs: processes, load, network, Redis, and faults.
 //
 // A caller sets the relevant fields of a Scenario. Defaults fills in the other fields, and Validate reports
-// all violations at once, each with path, value and bound. A Scenario is a value. Package scenario runs no
-// simulation and reads no file.
+// violations with path, value and bound. Package scenario runs no simulation and reads no file.
 package scenario
 
 import (
@@ -14,8 +13,8 @@ import (
 // Scenario describes a fleet with its load, network, Redis and faults. The same Scenario and Seed give the
 // same Report on every machine, to the bit.
 //
-// In a YAML file (package file), every field has its Go name in snake case: Workload.Rate is workload.rate. A
-// zero field means the field's default: see Defaults.
+// In a YAML file (package file), every field has its Go name in snake case: Workload.Rate is workload.rate.
+// Defaults fills in zero fields.
 type Scenario struct {
 	Name        string
 	Description string
@@ -36,7 +35,7 @@ type Scenario struct {
 	Network  Network
 	Redis    Redis
 
-	// Rivals names algorithms of package rival that get the fleet's requests too. The default is none.
+	// Rivals names algorithms of package rival that decide the fleet's requests, too.
 	Rivals []string
 }
 
@@ -57,8 +56,7 @@ type Keys struct {
 	Zipf  float64 // 0 means that all keys are equally popular
 }
 
-// Clock has the distributions of the errors of the processes' clocks. Leases do not depend on the offset, but
-// some rivals do.
+// Clock has the errors of the processes' clocks. Leases do not depend on the offset, but some rivals do.
 type Clock struct {
 	Offset DurationDist // a plain duration d means uniform in [-d, d]
 	Drift  DriftDist    // a plain drift of d ppm means uniform in [-d, d] ppm
@@ -72,8 +70,7 @@ type Group struct {
 	Weight int64
 	// Share is the group's share of Workload.Rate, relative to the shares of other groups; 0 means Count.
 	Share float64
-	// Headroom replaces Policy.Headroom for this group, which makes the group a class of requests; 0 means
-	// the headroom of Policy.
+	// Headroom replaces Policy.Headroom for this group; 0 means the headroom of Policy.
 	Headroom float64 `json:",omitzero"`
 	// Shadow makes this group admit requests that it would deny, as Policy.Shadow does for all groups.
 	Shadow bool `json:",omitzero"`
@@ -130,7 +127,7 @@ const (
 // Verbs lists the valid values of Workload.Verb.
 var Verbs = []string{VerbAllow, VerbTry, VerbWait}
 
-// Workload describes the arrivals of requests. Fields that belong to another kind than Kind have no effect.
+// Workload describes the arrivals of requests. Validate refuses a field that Kind or Verb does not read.
 type Workload struct {
 	Kind string // "" means poisson
 	Verb string // "" means allow
@@ -194,8 +191,8 @@ type Partition struct {
 // Redis describes the store.
 type Redis struct {
 	// A batch occupies a server for ServiceTime per lease call and ExchangeTime to read and answer, and for
-	// WakeTime more if the server was idle. The defaults are 16, 3 and 39 us. In measurements, a lease call
-	// took 58 us with one connection and 19 us with fifty.
+	// WakeTime more if the server was idle. The defaults are 16, 3 and 39 us: one lease call was measured to
+	// take 58 us with one connection, and 19 us with fifty.
 	ServiceTime, ExchangeTime, WakeTime DurationDist
 	Shards                              int // 0 means 1; the keys are spread over the shards
 	Faults                              []RedisFault

@@ -10,13 +10,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Settles returns how long a fleet takes to build its stock, at most the whole run. Until the stock is built,
-// requests spend the burst, and leases are taken, given back and expire until leases hold as many tokens as
-// the load needs. s must have its defaults.
+// Settles returns the settling time, at most the whole run. s must have its defaults.
 func (s Scenario) Settles() time.Duration { return min(s.Settling(), s.Duration) }
 
-// Stockable returns the most tokens that a fleet may reject once at its start, and again at each growth:
-// tokens in buckets, in leases, on the way, and tokens for which requests wait in line at a central bucket.
+// Stockable returns an upper bound of the tokens that a fleet rejects once at its start, and again at each
+// growth: tokens in buckets, in leases, on the way, and for requests that wait in line at a central bucket.
 func (s Scenario) Stockable() int64 {
 	config, least := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1)
 	for _, l := range s.Limits {
@@ -86,12 +84,11 @@ func (s Scenario) Window() (longest time.Duration) {
 
 // WindowsEnough is the number of sliding windows that a run must count. In each window, a fleet admits a
 // little less than a central bucket, because its leases report late. Only many windows show the difference.
-// Calendar periods begin at the same time in both runs.
 const WindowsEnough = 20
 
-// Enough returns how long a run must last, in whole seconds, so that half of the counted time after the last
-// disturbance is settled and covers enough windows. Enough returns 0 if an earlier counted time suffices, or
-// if the load changes at given times.
+// Enough returns how long a run must last, in whole seconds, so that the fleet is settled for half of the
+// time after the last disturbance, and for enough windows. Enough returns 0 if the fleet is settled long
+// enough before, or if the load changes at given times.
 func (s Scenario) Enough() time.Duration {
 	if !s.steady() {
 		return 0
@@ -152,9 +149,9 @@ func (s *Scenario) line() (longest time.Duration) {
 	return longest
 }
 
-// Settling returns how long a fleet takes to settle, without regard to Duration. First, a bucket fills; above
-// the limit, requests spend the burst and the tokens of waiting requests, which takes burst/(load - 1).
-// Settling also has twelve TTLs for leases.
+// Settling returns how long a fleet takes to settle, whatever the duration of the run. The bucket fills;
+// above the limit, requests spend the burst and the tokens of waiting requests, which takes burst/(load - 1).
+// Then leases live twelve times: until they hold as many tokens as the load needs.
 func (s Scenario) Settling() time.Duration {
 	const lives = 12
 	fills, tokens := 0.0, s.hottest()
@@ -170,8 +167,8 @@ func (s Scenario) Settling() time.Duration {
 	return time.Duration(min(fills, DurationMax.Seconds()) * 1e9)
 }
 
-// spends returns the seconds in which requests for tokens per second spend a stock, or prove too few to spend
-// it. Near the rate, chance decides: the sum of the costs is a random walk.
+// spends returns the seconds after which a demand of tokens per second has spent a stock that refills at
+// rate, or is unlikely to spend it. Near the rate, chance decides: the sum of the costs is a random walk.
 func spends(stock, rate, tokens, cost float64) float64 {
 	away, walk := tokens-rate, stock*stock/(rate*cost)
 	if away > 0 {
@@ -254,8 +251,8 @@ func (s Scenario) asked() (requests, tokens float64) {
 }
 
 // TargetInForce returns the intended length of a key's leases. The limits may shorten policy.target
-// (Policy.TargetFor). A large fleet has longer leases, up to half of an explicit TTL; with many keys,
-// TargetInForce ignores the fleet's size, as the number of processes per key is unknown. s must have its
+// (Policy.TargetFor), and a large fleet makes leases longer, up to half of an explicit TTL. With many keys,
+// TargetInForce ignores the size of the fleet: any number of processes may use a key. s must have its
 // defaults.
 func (s Scenario) TargetInForce() time.Duration {
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
@@ -269,8 +266,8 @@ func (s Scenario) TargetInForce() time.Duration {
 	return max(config.Target, longer)
 }
 
-// TTLInForce returns the TTL of a lease. Unless policy.ttl is set, the TTL is longer in a large fleet than in
-// a small fleet. s must have its defaults.
+// TTLInForce returns the TTL of a lease, which a large fleet makes longer unless policy.ttl is set. s must
+// have its defaults.
 func (s Scenario) TTLInForce() time.Duration {
 	ttl := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).TTL
 	if s.Policy.TTL > 0 {

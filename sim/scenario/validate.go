@@ -19,9 +19,9 @@ import (
 var ErrInvalidScenario = errors.New("sim: invalid scenario")
 
 // Validate reports the violations of s, after Defaults, as one error that joins them. Each violation is a
-// lease.Violation that wraps ErrInvalidScenario, with the field's path in a scenario file. Validate first
-// reports the violations of ValidateFields. If ValidateFields finds none, Validate reports all fields that do
-// not fit together. Only package rival checks whether a rival can hold the limits.
+// lease.Violation that wraps ErrInvalidScenario, with the field's path in a scenario file. If ValidateFields
+// finds no violation, Validate reports all fields that do not fit together. Only package rival checks whether
+// a rival can hold the limits.
 func (s Scenario) Validate() error {
 	if err := s.ValidateFields(); err != nil {
 		return err
@@ -29,16 +29,14 @@ func (s Scenario) Validate() error {
 	return s.check(true)
 }
 
-// ValidateFields reports all fields that are wrong by themselves, as Validate does. ValidateFields also
-// checks fields that have no effect in the kind of workload, because all fields are part of the scenario's
-// hash.
+// ValidateFields reports, as Validate does, all fields that are wrong whatever the other fields are.
 func (s Scenario) ValidateFields() error { return s.check(false) }
 
 // checker collects violations.
 type checker struct {
 	Scenario
 	violation.List
-	together bool // each field is right by itself, so the checker compares fields
+	together bool // no field is wrong by itself, so the checker compares fields
 }
 
 func (s Scenario) check(together bool) error {
@@ -132,10 +130,9 @@ func (c *checker) length(path string, d DurationDist) {
 	c.dist(path, d.Dist, d, float64(DurationMax)+1, DurationMax)
 }
 
-// dist demands a distribution from which Draw can draw, whose parameters are below bound. A drawn value may
-// exceed bound: the caller of Draw clamps it. value is the field's value for the error.
+// dist demands a distribution whose parameters are below bound. value is the field's value for the error.
 func (c *checker) dist(path string, d Dist, value any, bound float64, boundText any) {
-	if _, ok := distRules[d.Kind]; !ok {
+	if d.Kind != DistConstant && !slices.Contains(distKinds, d.Kind) {
 		c.Add(path, value, "is a %q, which is no distribution", d.Kind)
 	} else if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // Inf-Inf is NaN
 		c.Add(path, nil, "has the parameters %v and %v, must be finite", d.P, d.Q)

@@ -11,8 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// workload checks each field of w, and the fields that the kind of w needs. headroom is the largest headroom
-// of the processes that use w.
+// workload checks the fields of w. headroom is the largest headroom of the processes that use w.
 func (c *checker) workload(path string, w Workload, headroom float64) {
 	c.oneOf(path+".kind", w.Kind, WorkloadKinds)
 	c.oneOf(path+".verb", w.Verb, Verbs)
@@ -116,8 +115,8 @@ func (c *checker) trace(path string, w Workload, headroom float64) {
 	}
 }
 
-// mostAdmitted returns the largest cost that the limits can ever admit to a process with this headroom. why
-// describes this bound for an error.
+// mostAdmitted returns the largest cost that the limits ever admit to a process with this headroom, and
+// describes this bound.
 func (c *checker) mostAdmitted(headroom float64) (n int64, why string) {
 	n = int64(math.MaxInt64)
 	for _, l := range c.Limits {
