@@ -2,23 +2,21 @@
 // and their faults. The simulation runs the code of internal/protocol that production runs, and audits every
 // admission.
 //
-// Run takes a Scenario and returns a Report. Package sim only gives names to the types of the packages in its
-// folder. The data passes through these packages in this order:
+// Run takes a Scenario and returns a Report. A scenario and a seed give the same Report to the last bit on
+// any machine, except for its section Machine. Package sim only gives names to the types of these packages:
 //
-//	scenario    the question: fleet, load, network, Redis, faults (scenario/file reads it as YAML,
-//	            scenario/trace reads recorded requests)
-//	arrival     when the requests of each process come
-//	engine      the simulated world: processes, network, Redis, and the books of every token
-//	audit       whether the promise of section 1 of docs/protocol.md was kept, over all windows
-//	report      the answer: figures with intervals over the replications
-//	search      one question to many simulations: sweeps, plans, thresholds
-//	view        reports and searches shown to a person or a program: tables, charts, pages
+//	scenario    fleet, load, network, Redis, faults (scenario/file reads them as YAML, scenario/trace reads
+//	            recorded requests)
+//	arrival     times of the requests of each process
+//	engine      simulated processes, network and Redis, and the books of every token
+//	audit       check of the promise (docs/protocol.md, section 1) over all windows
+//	rival       other algorithms that decide the same requests
+//	random      streams of numbers that are equal on every machine
+//	report      figures with intervals over the replications
+//	search      sweeps, plans and thresholds: one question to many simulations
+//	view        tables, charts and pages of reports and searches
 //
-// Three more packages stand in this folder: rival (other algorithms on the same requests), random (streams of
-// numbers that are equal on every machine), and cmd/leasesim (the command). See docs/simulator.md.
-//
-// A simulation is exact and repeatable: a scenario and a seed give the same Report to the last bit on any
-// machine. No simulation reads a wall clock, except to fill the section Machine of the Report.
+// The command is cmd/leasesim. See docs/simulator.md.
 package sim
 
 import (

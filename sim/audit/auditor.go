@@ -7,9 +7,8 @@ import (
 
 // An Auditor compares the admissions for the keys of one limiter with the bounds of each key, over all
 // windows. A token counts from the time at which it left a pool. A token that the bucket granted to a waiting
-// request counts from the time of the grant, unless the request was denied in the end.
-//
-// Times are in nanoseconds, and never decrease for one key. Only one goroutine may use an Auditor at a time.
+// request counts from the time of the grant, unless the request was denied in the end. Times are in
+// nanoseconds, and never decrease for one key.
 type Auditor struct {
 	bounds   []Bound
 	meters   []*Meter   // one meter per key k and bound i, at k*len(bounds)+i; nil before the first admission
@@ -18,13 +17,13 @@ type Auditor struct {
 	admitted int64
 }
 
-// Drawn is N tokens of one draw whose admission is not yet certain.
+// Drawn is N tokens, granted at one time, whose admission is not yet certain.
 type Drawn struct {
 	draw draw
 	N    int64
 }
 
-// Part returns a Drawn of n of d's tokens.
+// Part returns n of the tokens of d.
 func (d Drawn) Part(n int64) Drawn { return Drawn{d.draw, n} }
 
 // NewAuditor returns an Auditor for a number of keys, each with all bounds.
@@ -32,8 +31,8 @@ func NewAuditor(bounds []Bound, keys int) Auditor {
 	return Auditor{bounds: bounds, meters: make([]*Meter, keys*len(bounds)), backlogs: make([]*backlog, keys)}
 }
 
-// Clock records that the bucket of key has read its server's clock. Calendars use the server's times from the
-// first call on, and the auditor's times before: servers' clocks may be set. A bucket's clock is never set
+// Clock records the time that the bucket of key has read from its server's clock. From the first call on, the
+// calendars of all keys use such times: servers' clocks may be set. A bucket ignores a clock that is set
 // back.
 func (a *Auditor) Clock(key int32, server int64) {
 	if a.clocks == nil {
@@ -65,8 +64,8 @@ func (a *Auditor) Admit(now int64, key int32, n int64) {
 // Refund records n tokens that the bucket credits now, each of which is a new permit.
 func (a *Auditor) Refund(now int64, key int32, n int64) { a.book(now, key, 0, n) }
 
-// Charge records n tokens that were used without a permit and are reported to the bucket now. The tokens are
-// owed, and allowed beyond the bounds, until n tokens have been refilled or have left the window.
+// Charge records n tokens that were used without a permit and are reported to the bucket now. They may exceed
+// the bounds until n tokens have been refilled, or have left the window.
 func (a *Auditor) Charge(now int64, key int32, n int64) { a.book(now, key, n, 0) }
 
 func (a *Auditor) book(now int64, key int32, charged, refunded int64) {
@@ -102,7 +101,7 @@ func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 	}
 }
 
-// pass counts the moments of key that are certain in the meters.
+// pass counts in the meters the moments of key that have become certain.
 func (a *Auditor) pass(key int32) {
 	for m, ok := a.backlogs[key].next(); ok; m, ok = a.backlogs[key].next() {
 		if m.refunded == 0 && m.charged == 0 {
@@ -128,7 +127,7 @@ func (a *Auditor) count(at, server int64, key int32, n int64) {
 	}
 }
 
-// settle counts all events of the moment m.
+// settle counts the admissions, charges and refunds of the moment m.
 func (a *Auditor) settle(key int32, m moment) {
 	a.admitted += m.admitted
 	for i := range a.bounds {
@@ -140,7 +139,7 @@ func (a *Auditor) settle(key int32, m moment) {
 	}
 }
 
-// meter returns the Meter for bound i of a key, and makes the Meter if the key has none.
+// meter returns the Meter for bound i of a key.
 func (a *Auditor) meter(key int32, i int) *Meter {
 	m := &a.meters[int(key)*len(a.bounds)+i]
 	if *m == nil {
@@ -174,9 +173,8 @@ func (a *Auditor) ExceededBy() int64 {
 	return worst
 }
 
-// backlog keeps the admissions of a key in order of time while some are uncertain. Tokens drawn for a waiting
-// request count from the time of the draw if the request is admitted, and do not count if the request gives
-// up. Later admissions wait behind the uncertain tokens.
+// backlog keeps the admissions of a key in order of time while some are uncertain. Later admissions wait
+// behind the uncertain tokens.
 type backlog struct {
 	line []moment
 	head int
@@ -186,7 +184,7 @@ type backlog struct {
 // moment sums up the events at one time, without their order.
 type moment struct{ at, server, admitted, open, refunded, charged int64 }
 
-// draw identifies the tokens drawn at one moment. The zero draw identifies no tokens.
+// draw identifies the tokens granted at one moment. The zero draw identifies no tokens.
 type draw int64
 
 func (b *backlog) empty() bool { return b.head == len(b.line) }

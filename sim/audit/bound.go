@@ -5,10 +5,9 @@
 //	admitted[k*Per+Offset, (k+1)*Per+Offset) <= Tokens + Overcommit        for every k          (3)
 //
 // (1) is the promise of a token bucket, (2) of a sliding window, (3) of a calendar's periods. [Worst] takes a
-// finished record, in any order, whose times are known only to an interval. [Meter] takes exact times one by
-// one and costs a few nanoseconds each. [Auditor] has meters for many keys and bounds. Worst, Meter and
-// Auditor compute in integers without rounding: they find an excess of a single token, and never report a
-// false excess.
+// finished record, in any order, of which each time is known only to an interval. [Meter] takes exact times
+// one by one. [Auditor] has meters for many keys and bounds. All three compute in integers without rounding:
+// they find an excess of a single token, and never report a false excess.
 package audit
 
 import (
@@ -30,8 +29,7 @@ var (
 
 // A Bound is the right-hand side of (1), (2) or (3). The function Of returns the Bound of a limit.
 //
-// Every field is taken literally. In particular, a Burst of 0 allows no burst: a caller whose limits use 0
-// for "same as Tokens" must first replace the 0. The zero Bound is invalid, because its Per is 0.
+// A Burst of 0 allows no burst. The zero Bound is invalid, because its Per is 0.
 type Bound struct {
 	Tokens     int64         // tokens that Per refills, or that a window has; 0 or more
 	Per        time.Duration // time; positive
@@ -78,8 +76,7 @@ func (b Bound) rate() rate {
 	return rate{uint64(b.Tokens), uint64(b.Per)}
 }
 
-// wholeTokens returns floor(rate * w), clamped to MaxInt64. The clamp changes no verdict, because no count of
-// tokens exceeds MaxInt64.
+// wholeTokens returns floor(rate * w), at most MaxInt64, which no count of tokens exceeds.
 func (r rate) wholeTokens(w uint64) int64 {
 	hi, lo := bits.Mul64(r.tokens, w)
 	if hi >= r.nanos {
@@ -89,8 +86,8 @@ func (r rate) wholeTokens(w uint64) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// covers reports whether tokens >= rate*nanos. Either argument may be negative, because the caller passes
-// differences between two windows.
+// covers reports whether tokens >= rate*nanos. The arguments are differences between two windows, and may be
+// negative.
 func (r rate) covers(tokens, nanos int64) bool {
 	switch {
 	case tokens >= 0 && nanos <= 0:

@@ -23,7 +23,7 @@ import (
 // Burst + Overcommit.
 //
 // X is an exact 128-bit integer in units of 1/Per tokens. For a window or a calendar, X is the number of
-// tokens in the window, see windows.go. NewMeter makes a Meter. Only one goroutine may use a Meter at a time.
+// tokens in the window, see windows.go. NewMeter makes a Meter.
 type Meter struct {
 	bound   Bound
 	rate    rate
@@ -44,7 +44,7 @@ func NewMeter(b Bound) *Meter {
 }
 
 // Admit records that n tokens were admitted at a time in nanoseconds, on any single clock. Admit panics if n
-// is negative or at is before the time of an earlier call, because the audit needs an ordered record.
+// is negative, or if at is before the time of an earlier call.
 func (m *Meter) Admit(at, n int64) {
 	if m.isMisused(at, n) {
 		m.misused(at, n)

@@ -25,9 +25,8 @@ func (b Bound) period(at int64) int64 {
 
 // window does the work of a Meter for a windowed limit.
 //
-// A refund is a new permit from its own time on: a refund makes no room in windows before it, and none in
-// windows that no longer contain it. Charged tokens are owed for as long as a window contains them, so a
-// window does not count them.
+// A refund is a new permit at its own time: only windows that contain the refund have more room. A window
+// does not count the charged tokens in it, because they are owed for as long as the window contains them.
 type window struct {
 	bound Bound
 	used  run

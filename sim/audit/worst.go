@@ -34,11 +34,10 @@ type Window struct {
 //
 // A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for all d > 0.
 //
-// Of several equally bad windows, Worst returns the first to end, and among these the longest. Worst returns
-// the zero Window if no token was admitted. The error wraps ErrBound or ErrSpan: for an invalid bound, for a
-// span with After < Before or N < 0, and if the sum of N or the covered time overflows an int64. Without an
-// error, the verdict is exact. Worst needs O(n log n) time and about 100 bytes per span in addition to the
-// argument, which Worst does not modify.
+// If several windows are equally bad, Worst returns the first to end, and among these the longest. Worst
+// returns the zero Window if no token was admitted. The error wraps ErrBound for an invalid bound, and
+// ErrSpan for a span with After < Before or N < 0, and if the sum of N or the covered time overflows an
+// int64. Worst needs O(n log n) time and about 100 bytes per span.
 func Worst(spans []Span, l Bound) (Window, error) {
 	if err := l.Validate(); err != nil {
 		return Window{}, err
@@ -104,12 +103,10 @@ func admissions(spans []Span) ([]Span, error) {
 
 // tree finds, for a moving end of the window, the start with the most tokens net of the refill.
 //
-// tree is a segment tree over the spans in order of Before. A textbook node would have the best value of
-// sum(N at positions >= p) + R*Before[p]. A node of tree has the two terms of this value apart instead, so
-// that no term is scaled: one exact 128-bit comparison (rate.covers) compares two candidates.
-//
-// Only counted spans are candidates: a start at another span would get the same tokens as the next counted
-// start, in a longer window.
+// tree is a segment tree over the spans in order of Before. A node has the start p with the largest sum(N at
+// positions >= p) + R*Before[p]. The node keeps the two terms apart, so that rate.covers compares two starts
+// exactly. Only counted spans are starts: another start would get the same tokens as the next counted start,
+// in a longer window.
 type tree struct {
 	rate   rate
 	nodes  []node // nodes[1] is the root, the children of i are 2i and 2i+1

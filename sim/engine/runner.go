@@ -8,7 +8,7 @@
 //
 // A scenario and a seed give the same Report to the last bit: one goroutine runs a replication, every stream
 // of random numbers belongs to one entity, and the engine reads no wall clock. As in production, package
-// protocol decides about tokens and package node about calls; package engine does not repeat their rules.
+// protocol decides about tokens, and package node about calls.
 package engine
 
 import (
@@ -135,9 +135,10 @@ func replicateOnce(
 }
 
 // Requests returns the requests that a process of s makes in its first replication, or the requests of all
-// processes if process is negative. s must be valid. Requests that wait in line end a Deadline before the end
-// of the run, so that the run answers every request. The error wraps scenario.ErrInvalidScenario for an
-// adversary, whose requests depend on answers, and if groups use different verbs.
+// processes if process is negative. s must be valid. The last request that waits in line comes a Deadline
+// before the end of the run, so that every request gets an answer. The error wraps
+// scenario.ErrInvalidScenario for an adversary, whose requests depend on answers, and if groups use different
+// verbs.
 func Requests(s scenario.Scenario, process int) (iter.Seq[scenario.TraceRequest], error) {
 	s = s.Defaults()
 	w, end := asked(s.Groups[0].Workload, &s), s.Duration
@@ -160,7 +161,7 @@ func Requests(s scenario.Scenario, process int) (iter.Seq[scenario.TraceRequest]
 	}, nil
 }
 
-// Record returns s with a replay of Requests as its workload, so that programs can play equal requests.
+// Record returns s with a replay of Requests as its workload, which programs can play, too.
 func Record(s scenario.Scenario) (scenario.Scenario, error) {
 	s = s.Defaults()
 	requests, err := Requests(s, -1)

@@ -17,7 +17,7 @@ type score struct {
 	accuracy report.Accuracy
 }
 
-// decided compares the admissions of s with central, the number of tokens that the central bucket admitted.
+// decided returns the decisions of s beside central, the number of tokens that the central bucket admitted.
 func (s *score) decided(central int64) report.Decided {
 	t := &s.tally
 	return report.Decided{Central: central, Admitted: t.Admitted, FalseRejects: t.FalseRejects, Credit: t.Credit}
@@ -69,11 +69,11 @@ type turn struct {
 	to report.Phase
 }
 
-// phasesOf returns the phases of s, and the number of faults in s since the warm-up. A stretch is a time
-// between two disturbances. A stretch counts as settled after the time in which a bucket fills, plus a few
-// lease lengths; earlier, one-time rejections would count as permanent ones. If no stretch is settled for
-// half of its length, the second half of the longest stretch counts as settled. If not even the longest
-// stretch settles, the second half of each stretch does.
+// phasesOf returns the phases of s, and the number of faults in s since the warm-up. A stretch is the time
+// between two disturbances. After Settles, the rest of a stretch counts as settled: before, one-time
+// rejections would count as permanent ones. If no stretch is settled for half of its length, the second half
+// of the longest stretch counts as settled. If not even the longest stretch settles, the second half of each
+// stretch does.
 func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 	all := append(s.Disturbances(), scenario.Disturbance{From: s.Duration})
 	settles, longest := s.Settles(), time.Duration(0)

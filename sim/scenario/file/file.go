@@ -1,15 +1,11 @@
 // Package file reads and writes scenarios as YAML files.
 //
-// Reading is strict. An unknown or repeated field, a missing unit, a wrong type or a value out of bounds is
-// an error with file, line, column and field. Parse reports all errors of a file at once. Field names are the
-// names of package scenario in snake case. A missing field has its default. Quantities have units: 100ms,
-// 1200/s, 0.5%, 50ppm, "1000/s burst 200". Only a duration of 0 may omit the unit. Template is an example
-// with every field.
+// An unknown or repeated field, a missing unit, a wrong type or a value out of bounds is an error with file,
+// line, column and field. Field names are the names of package scenario in snake case. Quantities have units:
+// 100ms, 1200/s, 0.5%, 50ppm, "1000/s burst 200". Template is an example with every field.
 //
 // A path names a field within a scenario: policy.target, groups[0].count, or, by the group's name,
 // groups.web.count. See Set and Paths.
-//
-// Any goroutine may call the functions of package file, but only one goroutine at a time may use a Scenario.
 package file
 
 import (
@@ -58,8 +54,8 @@ func Load(path string) (scenario.Scenario, error) {
 }
 
 // Parse reads a scenario. name is the file's name for errors; Parse reads traces from the file's folder. The
-// returned scenario is valid (Scenario.Validate) and has no defaults filled in. The error joins an error per
-// fault, in the order of lines. Each joined error wraps ErrInvalid, and maybe an error of Validate.
+// returned scenario is valid (Scenario.Validate) and has no defaults filled in. The error joins all errors of
+// the file in the order of lines. Each of them wraps ErrInvalid, and maybe an error of Validate.
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario
@@ -88,8 +84,8 @@ func (d decoder) err() error {
 	return errors.Join(all...)
 }
 
-// validate adds the violations that Scenario.Validate finds. validate skips fields that could not be read,
-// because they have their default instead of the value in the file.
+// validate adds the violations that Scenario.Validate finds, except in fields that could not be read: these
+// have no value of the file.
 func (d decoder) validate(s scenario.Scenario) {
 	err := s.Validate()
 	if !d.Complete() {
@@ -141,8 +137,8 @@ var policyDefaults = map[string]string{
 	"policy.calls_per_second": "3125, and fewer where the burst allows it", "policy.max_overshoot": "10",
 }
 
-// loadTraces reads the missing traces of the workloads of s, from paths relative to the scenario's file.
-// loadTraces does not change copies of s.
+// loadTraces reads the missing traces of the workloads of s, from paths relative to the scenario's file, and
+// changes no copy of s.
 func (d decoder) loadTraces(s *scenario.Scenario) {
 	d.loadTrace("workload", &s.Workload)
 	s.Groups = slices.Clone(s.Groups)
@@ -207,6 +203,6 @@ func exampleText(name string) []byte {
 	return text
 }
 
-// Template returns a commented scenario with every field. The fields that few users set have their defaults,
-// and are commented out in lines that begin with # and no space.
+// Template returns a commented scenario with every field. Most fields have their defaults, in lines that
+// begin with # and no space.
 func Template() []byte { return []byte(template) }

@@ -20,13 +20,11 @@ func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenari
 // Set changes fields, in order: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
 // groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate: 5/s}". The
 // value is the text that a file has after the colon. Set replaces a section or a list as a whole. In a
-// scenario without groups, groups[0] and groups.all name the group that Defaults adds. A group's missing
-// workload begins with all fields zero, as in a file.
+// scenario without groups, groups[0] and groups.all name the group that Defaults adds.
 //
 // Set reads the trace of a workload.file at once, from a path relative to the working folder. Set does not
 // validate the changed scenario, because a valid scenario may take several calls. An explicit zero that would
-// mean a default is an error. After an error, s is unchanged. Set does not change earlier copies of s, which
-// share its lists.
+// mean a default is an error. After an error, s is unchanged. Set changes no earlier copy of s.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
 	for _, assignment := range assignments {
@@ -58,9 +56,8 @@ var (
 	quoted     = regexp.MustCompile(`^\s*["']`)
 )
 
-// assign reads text into a field. parts lead from v, which is at path, to the field. assign copies lists and
-// sections along parts, so that no other scenario changes. assign adds a group's missing workload, and the
-// first group.
+// assign reads text into a field. parts lead from v, which is at path, to the field. assign copies the lists
+// and sections on the way, because other scenarios share them, and adds a missing group or workload.
 func (d decoder) assign(path string, parts []string, text string, v reflect.Value) {
 	if len(parts) == 0 {
 		v.SetZero()
@@ -138,9 +135,8 @@ func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) in
 // section in only one scenario, the values are "there" and "left out".
 type Difference struct{ Path, First, Second string }
 
-// Differences returns the fields in which two scenarios differ, in the order of Paths. A caller should
-// compare results of Defaults: an unset field counts as its zero value. Lists of different lengths are one
-// difference.
+// Differences returns the fields in which two scenarios differ, in the order of Paths. Lists of different
+// lengths are one difference.
 func Differences(first, second scenario.Scenario) (all []Difference) {
 	differences("", reflect.ValueOf(first), reflect.ValueOf(second), func(d Difference, _ reflect.Value) {
 		all = append(all, d)
