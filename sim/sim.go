@@ -101,7 +101,6 @@ const (
 	FaultHang         = scenario.FaultHang
 	FaultRestartEmpty = scenario.FaultRestartEmpty
 	FaultFailover     = scenario.FaultFailover
-	FaultClockStep    = scenario.FaultClockStep
 )
 
 // A caller may test for these errors with errors.Is.

@@ -1,10 +1,5 @@
 package audit
 
-import (
-	"math"
-	"slices"
-)
-
 // An Auditor compares the admissions for the keys of one limiter with the bounds of each key, over all
 // windows. A token counts from the time at which it left a pool. A token that the bucket granted to a waiting
 // request counts from the time of the grant, unless the request was denied in the end. Times are in
@@ -13,7 +8,6 @@ type Auditor struct {
 	bounds   []Bound
 	meters   []*Meter   // one meter per key k and bound i, at k*len(bounds)+i; nil before the first admission
 	backlogs []*backlog // one per key; nil if no waiting request drew tokens
-	clocks   []int64    // one per key: the server's time in the last call of Clock; nil before the first call
 	admitted int64
 }
 
@@ -31,34 +25,17 @@ func NewAuditor(bounds []Bound, keys int) Auditor {
 	return Auditor{bounds: bounds, meters: make([]*Meter, keys*len(bounds)), backlogs: make([]*backlog, keys)}
 }
 
-// Clock records the time that the bucket of key has read from its server's clock. From the first call on, the
-// calendars of all keys use such times: servers' clocks may be set. A bucket ignores a clock that is set
-// back.
-func (a *Auditor) Clock(key int32, server int64) {
-	if a.clocks == nil {
-		a.clocks = slices.Repeat([]int64{math.MinInt64}, len(a.backlogs))
-	}
-	a.clocks[key] = max(a.clocks[key], server)
-}
-
-// times returns the time for the audit, and the server's time. A bucket counts in microseconds, so the audit
-// treats admissions within one microsecond as simultaneous.
-func (a *Auditor) times(now int64, key int32) (at, server int64) {
-	at = now / 1000 * 1000
-	if a.clocks == nil {
-		return at, at
-	}
-	return at, a.clocks[key]
-}
+// microsecond rounds a time down, as a bucket does: admissions within one microsecond are simultaneous.
+func microsecond(now int64) int64 { return now / 1000 * 1000 }
 
 // Admit records n tokens that are admitted now.
 func (a *Auditor) Admit(now int64, key int32, n int64) {
-	at, server := a.times(now, key)
+	at := microsecond(now)
 	if b := a.backlogs[key]; b != nil && !b.empty() {
-		b.last(at, server).admitted += n
+		b.last(at).admitted += n
 		return
 	}
-	a.count(at, server, key, n)
+	a.count(at, key, n)
 }
 
 // Refund records n tokens that the bucket credits now, each of which is a new permit.
@@ -69,14 +46,14 @@ func (a *Auditor) Refund(now int64, key int32, n int64) { a.book(now, key, 0, n)
 func (a *Auditor) Charge(now int64, key int32, n int64) { a.book(now, key, n, 0) }
 
 func (a *Auditor) book(now int64, key int32, charged, refunded int64) {
-	at, server := a.times(now, key)
+	at := microsecond(now)
 	if b := a.backlogs[key]; b != nil && !b.empty() {
-		m := b.last(at, server)
+		m := b.last(at)
 		m.charged += charged
 		m.refunded += refunded
 		return
 	}
-	a.settle(key, moment{at: at, server: server, charged: charged, refunded: refunded})
+	a.settle(key, moment{at: at, charged: charged, refunded: refunded})
 }
 
 // Open records n tokens that the bucket grants now to a waiting request.
@@ -87,8 +64,7 @@ func (a *Auditor) Open(now int64, key int32, n int64) Drawn {
 	if a.backlogs[key] == nil {
 		a.backlogs[key] = new(backlog)
 	}
-	at, server := a.times(now, key)
-	return Drawn{a.backlogs[key].open(at, server, n), n}
+	return Drawn{a.backlogs[key].open(microsecond(now), n), n}
 }
 
 // Close records whether drawn tokens were admitted.
@@ -105,25 +81,21 @@ func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 func (a *Auditor) pass(key int32) {
 	for m, ok := a.backlogs[key].next(); ok; m, ok = a.backlogs[key].next() {
 		if m.refunded == 0 && m.charged == 0 {
-			a.count(m.at, m.server, key, m.admitted)
+			a.count(m.at, key, m.admitted)
 		} else {
 			a.settle(key, m)
 		}
 	}
 }
 
-func (a *Auditor) count(at, server int64, key int32, n int64) {
+func (a *Auditor) count(at int64, key int32, n int64) {
 	a.admitted += n
 	for i := range a.bounds {
 		m := a.meters[int(key)*len(a.bounds)+i]
 		if m == nil {
 			m = a.meter(key, i)
 		}
-		if m.bound.byServer() {
-			m.Admit(server, n)
-		} else {
-			m.Admit(at, n)
-		}
+		m.Admit(at, n)
 	}
 }
 
@@ -131,11 +103,7 @@ func (a *Auditor) count(at, server int64, key int32, n int64) {
 func (a *Auditor) settle(key int32, m moment) {
 	a.admitted += m.admitted
 	for i := range a.bounds {
-		at := m.at
-		if a.bounds[i].byServer() {
-			at = m.server
-		}
-		a.meter(key, i).Net(at, m.admitted, m.charged, m.refunded)
+		a.meter(key, i).Net(m.at, m.admitted, m.charged, m.refunded)
 	}
 }
 
@@ -182,7 +150,7 @@ type backlog struct {
 }
 
 // moment sums up the events at one time, without their order.
-type moment struct{ at, server, admitted, open, refunded, charged int64 }
+type moment struct{ at, admitted, open, refunded, charged int64 }
 
 // draw identifies the tokens granted at one moment. The zero draw identifies no tokens.
 type draw int64
@@ -190,21 +158,21 @@ type draw int64
 func (b *backlog) empty() bool { return b.head == len(b.line) }
 
 // open puts n open tokens in line. The times of successive calls must not decrease.
-func (b *backlog) open(at, server, n int64) draw {
-	b.last(at, server).open += n
+func (b *backlog) open(at, n int64) draw {
+	b.last(at).open += n
 	return draw(b.gone + int64(len(b.line)-b.head))
 }
 
-// last returns the line's last moment, after appending one for at and server if the last has other times.
-func (b *backlog) last(at, server int64) *moment {
-	if n := len(b.line); n > b.head && b.line[n-1].at == at && b.line[n-1].server == server {
+// last returns the line's last moment, after appending a moment for at if the last has another time.
+func (b *backlog) last(at int64) *moment {
+	if n := len(b.line); n > b.head && b.line[n-1].at == at {
 		return &b.line[n-1]
 	}
 	if b.head > 64 && b.head > len(b.line)/2 {
 		b.line = b.line[:copy(b.line, b.line[b.head:])]
 		b.head = 0
 	}
-	b.line = append(b.line, moment{at: at, server: server})
+	b.line = append(b.line, moment{at: at})
 	return &b.line[len(b.line)-1]
 }
 

@@ -102,9 +102,9 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 		}
 		for i, s := range spans {
 			if rng.IntN(2) == 0 {
-				b.last(s.Before, s.Before).admitted += s.N
+				b.last(s.Before).admitted += s.N
 			} else if s.N > 0 {
-				open = append(open, waiting{b.open(s.Before, s.Before, s.N), i, s.N})
+				open = append(open, waiting{b.open(s.Before, s.N), i, s.N})
 			}
 			pass()
 			for len(open) > 0 && rng.IntN(3) > 0 {
@@ -131,12 +131,12 @@ func TestBacklogReusesItsMemory(t *testing.T) {
 	var b backlog
 	at := int64(0)
 	cycle := func() { // one draw is always open
-		d := b.open(at, at, 2)
+		d := b.open(at, 2)
 		for range 10 {
 			at++
-			b.last(at, at).admitted++
+			b.last(at).admitted++
 		}
-		next := b.open(at, at, 1)
+		next := b.open(at, 1)
 		b.close(d, 2, false)
 		for _, ok := b.next(); ok; _, ok = b.next() {
 		}

@@ -139,7 +139,7 @@ func TestMisuseIsRefused(t *testing.T) {
 	closes := func(of func(b *backlog, d draw)) func() {
 		return func() {
 			var b backlog
-			of(&b, b.open(1, 1, 3))
+			of(&b, b.open(1, 3))
 		}
 	}
 	for _, c := range []struct {

@@ -8,9 +8,6 @@ import (
 
 func (b Bound) windowed() bool { return b.Kind != lease.KindBucket }
 
-// byServer reports whether the record for b must use the server's clock.
-func (b Bound) byServer() bool { return b.Kind == lease.KindCalendar }
-
 // period returns the number of the calendar period that contains a time.
 func (b Bound) period(at int64) int64 {
 	k, into := at/int64(b.Per), at%int64(b.Per)

@@ -65,28 +65,6 @@ func TestTheWorstWindowOfSpansAgreesWithANaiveScan(t *testing.T) {
 	testkit.Check(t, exceeded > 500 && exceeded < 4500, "%d exceeded: the draw is lopsided", exceeded)
 }
 
-// TestACalendarGoesByTheClockThatTheBucketHasSeen: a server whose clock is set makes another period, or none.
-func TestACalendarGoesByTheClockThatTheBucketHasSeen(t *testing.T) {
-	const second = 1000 * ms
-	a := NewAuditor([]Bound{Of(lease.Calendar(5, time.Minute, 0), 0)}, 1)
-	for _, step := range []struct {
-		server, n, exceeded int64
-	}{
-		{10, 5, 0},
-		{60, 5, 0}, // set forwards, to the next period
-		{20, 0, 0},
-		{30, 1, 1}, // set back: still in that period
-		{120, 5, 1},
-	} {
-		a.Clock(0, step.server*second)
-		d := a.Open(7*second, 0, step.n)
-		a.Admit(7*second, 0, 0)
-		a.Close(0, true, d)
-		testkit.Check(t, a.ExceededBy() == step.exceeded, "at %d s of the server's clock: exceeded by %d, want %d",
-			step.server, a.ExceededBy(), step.exceeded)
-	}
-}
-
 // TestARunRemembersNoMoreThanItsWindow, nor a calendar more than a moment.
 func TestARunRemembersNoMoreThanItsWindow(t *testing.T) {
 	sliding, calendar := NewMeter(Of(lease.Sliding(1, time.Second), 0)),

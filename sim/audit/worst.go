@@ -83,8 +83,8 @@ func admissions(spans []Span) ([]Span, error) {
 	first, last, sum := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
 	for i, s := range spans {
 		if s.After < s.Before || s.N < 0 || s.N > math.MaxInt64-sum {
-			return nil, fmt.Errorf("%w: number %d is %+v: After must be Before or later, N 0 or more, and the sum of N "+
-				"at most %d", ErrSpan, i, s, int64(math.MaxInt64))
+			return nil, fmt.Errorf("%w: number %d is %+v: After must be Before or later, N 0 or more, and the sum of "+
+				"N at most %d", ErrSpan, i, s, int64(math.MaxInt64))
 		}
 		if s.N == 0 {
 			continue

@@ -201,7 +201,7 @@ func (s *slots[T]) take() (id int32, last *T) {
 
 func (s *slots[T]) give(id int32) { s.free = append(s.free, id) }
 
-// serverStart is the server's time at the start, in microseconds: far from 0, so that it may be set back.
+// serverStart is the time of Redis and of right clocks at the start, in microseconds.
 const serverStart = 1_700_000_000_000_000
 
 // These constants number the kinds of entities with a random stream. Further words of random.New identify a

@@ -76,7 +76,7 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 		if rival.IsRemote(name) {
 			c.remote = &remote{network: f.network, contender: c, stream: random.New(seed, streamRivals),
 				waits: report.NewWaits(s.CallTimeout)}
-			its.Local, its.Store, its.Keys = c.remote.local, c.remote.store, (keys+s.Redis.Shards-1)/s.Redis.Shards
+			its.Local, its.Keys = c.remote.local, (keys+s.Redis.Shards-1)/s.Redis.Shards
 		}
 		a, err := rival.New(name, its)
 		if err != nil {

@@ -349,7 +349,7 @@ func stepLeavingHeadroom(run *replication) error {
 		if headroom == 0 || c.grant.Granted == 0 || k == nil || k.Executed() != before[i]+1 { // a stored answer
 			continue
 		}
-		st, _ := k.Configure(run.redis.now(run.redis.shards[c.entry.shard]), lease.OpInspect, lease.Config{})
+		st, _ := k.Configure(serverStart+run.time.now/1000, lease.OpInspect, lease.Config{})
 		for j, l := range c.grant.Config.Limits {
 			if keeps := int64(math.Ceil(float64(l.Capacity()) * headroom)); st.Levels[j] < keeps {
 				return fmt.Errorf("a call that leaves %v of the burst was granted %d, and the level of %v is %d",
@@ -429,15 +429,6 @@ func (c *chaos) redis() {
 		switch f.Kind {
 		case scenario.FaultSlow:
 			f.By = c.between(100*time.Microsecond, 100*time.Millisecond)
-		case scenario.FaultClockStep:
-			f.For = 0
-			f.By = c.between(time.Millisecond, time.Hour)
-			if c.maybe(2) {
-				f.By = -f.By
-			} else {
-				c.slack += 2 * c.capacity() // one refill to the cap, and the state that was forgotten early
-				c.forgets = true
-			}
 		case scenario.FaultFailover:
 			f.Lost = min(c.between(time.Millisecond, time.Second), f.At)
 			c.slack += 2 * c.capacity() // if a process that knows less calls first

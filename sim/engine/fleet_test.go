@@ -132,7 +132,7 @@ func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
 
 func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 	const long = "-525600h" // sixty years
-	run := simulate(t, scene(t, `duration: 2s, limits: [100/s], redis: {faults: [{kind: clock_step, at: 1s, by: %s}]},
+	run := simulate(t, scene(t, `duration: 2s, limits: [100/s], rivals: [central_client],
 		clock: {offset: "uniform(%[1]s,%[1]s)"}`, long))
 	testkit.Check(t, run.books.tally.Admitted != 0, "nothing is admitted")
 }

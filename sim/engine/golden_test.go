@@ -40,7 +40,6 @@ var goldens = map[string]string{
 			{kind: outage, at: 1100ms, for: 100ms},
 			{kind: hang, at: 1300ms, for: 100ms},
 			{kind: restart_empty, at: 1500ms, for: 50ms},
-			{kind: clock_step, at: 1800ms, by: -1m},
 		]}`,
 	"adversary": `limits: [1000/s burst 200], policy: {fallback: deny}, groups: [{count: 4}],
 		workload: {kind: adversary}`,
@@ -65,7 +64,7 @@ var goldens = map[string]string{
 	"calendar": `limits: [500 each 600ms from 100ms, 1500 each 1h], policy: {fallback: deny}, keys: {count: 2},
 		groups: [{count: 6, restarts: {every: 1s, for: 20ms}}],
 		workload: {rate: 1200/s, actual: "uniform(0,3)", hold: exp(20ms)},
-		redis: {faults: [{kind: clock_step, at: 1s, by: 300ms}]}, rivals: [central, fixed_window]`,
+		rivals: [central, fixed_window]`,
 	"trace": "limits: [50/s], groups: [{count: 2}]", // with recorded requests
 }
 

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/node"
@@ -21,12 +20,10 @@ type redis struct {
 	network *network
 	books   *books
 	shards  []*shard
-	sets    bool // a fault sets a clock during the run
 }
 
 // shard is one server: a queue of batches, and the buckets of the shard's keys.
 type shard struct {
-	offset int64 // microseconds by which the shard's clock is ahead
 	core
 	line    []*batch // batches in the order of arrival; the first is being executed
 	refuses int      // number of active faults that refuse connections
@@ -75,17 +72,12 @@ type bucket struct {
 
 func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network, b *books) redis {
 	r := redis{time: time, s: &s.Redis, stream: stream, network: n, books: b}
-	r.sets = slices.ContainsFunc(s.Redis.Faults,
-		func(f scenario.RedisFault) bool { return f.Kind == scenario.FaultClockStep })
 	for range s.Redis.Shards {
 		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1),
 			replicas: map[*scenario.RedisFault]replica{}})
 	}
 	return r
 }
-
-// now returns the time of a shard's clock. A fault may set the clock back, but not to a time before 1970.
-func (r *redis) now(s *shard) int64 { return max(1, serverStart+r.time.now/1000+s.offset) }
 
 // place returns the slot of a bucket in its shard; the slot is nil if the bucket does not exist.
 func (r *redis) place(bucket int32) **bucket {
@@ -128,7 +120,7 @@ func (r *redis) serve(b *batch) {
 	s := r.shards[b.shard]
 	s.forgot = false
 	for i := range b.calls {
-		r.execute(s, &b.calls[i])
+		r.execute(&b.calls[i])
 	}
 	r.network.reply(b)
 	if len(s.line) == 1 {
@@ -140,8 +132,8 @@ func (r *redis) serve(b *batch) {
 }
 
 // execute answers one call from the bucket of its key.
-func (r *redis) execute(s *shard, c *call) {
-	place, now := r.place(c.key), r.now(s)
+func (r *redis) execute(c *call) {
+	place, now := r.place(c.key), serverStart+r.time.now/1000
 	k := *place
 	if k == nil || now >= k.expires {
 		k = &bucket{}
@@ -153,9 +145,6 @@ func (r *redis) execute(s *shard, c *call) {
 	*place = k
 	// The bucket is kept a second longer, as in Redis: the server's clock may be behind the bucket's time.
 	k.expires = now + int64((c.grant.Expiry+time.Second)/time.Microsecond)
-	if r.sets {
-		r.books.audit.Clock(c.key, (now-serverStart)*1000)
-	}
 	r.books.executed(c, k.Executed() == before)
 }
 
@@ -187,9 +176,6 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 		switch f.Kind {
 		case scenario.FaultSlow:
 			s.slow += int64(by) * int64(f.By)
-			continue
-		case scenario.FaultClockStep:
-			s.offset += int64(f.By / time.Microsecond)
 			continue
 		case scenario.FaultHang:
 			s.hangs += by
@@ -317,7 +303,7 @@ type counter struct {
 	rival.Remote // state of the shard's keys
 	core
 	remote *remote
-	shard  *shard  // the shard with the same faults and the same clock
+	shard  *shard  // the shard with the same faults
 	line   []int32 // asks in the order of arrival; the first is being executed
 	late   int     // number of asks at the front of the line that have waited for CallTimeout
 	queued int64   // nanoseconds that all asks except the first will take, without a slow fault
@@ -334,9 +320,6 @@ func (r *remote) start(fresh rival.Remote) {
 
 // local returns the time by the process's clock at which the process sent the request.
 func (r *remote) local(int, int64) int64 { return r.asking.p.wall(r.asking.at) - serverStart }
-
-// store returns the time on the clock of the shard that decides.
-func (r *remote) store(now int64) int64 { return now + r.counterOf(r.asking).shard.offset }
 
 func (r *remote) counterOf(a *ask) *counter { return r.shards[int(a.key)%len(r.shards)] }
 

@@ -77,8 +77,6 @@ func TestForgottenTokensAreAdmittedTwice(t *testing.T) {
 		{"faults: [{kind: failover, at: 4s, for: 10ms, lost: 500ms}]", 0, 0}, // the replica knows all
 		// and here only the earlier requests
 		{"faults: [{kind: failover, at: 2s, for: 10ms, lost: 500ms}]", 500, 500},
-		{"faults: [{kind: clock_step, at: 4s, by: 10000h}]", 3000, 0},
-		{"faults: [{kind: clock_step, at: 4s, by: -10000h}]", 0, 0},
 	} {
 		rivals := askers(t, "limits: [1/1h burst 3000], redis: {"+c.what+"}")
 		for i, want := range []int64{c.central, c.client} {

@@ -73,9 +73,7 @@ func (r *replication) foresee() {
 			add(max(0, f.At-f.Lost), func() { r.redis.snapshot(f) })
 		}
 		add(f.At, func() { r.redis.fault(f, 1) })
-		if f.Kind != scenario.FaultClockStep {
-			add(f.At+f.For, func() { r.redis.fault(f, -1) })
-		}
+		add(f.At+f.For, func() { r.redis.fault(f, -1) })
 	}
 	for _, p := range r.fleet.processes {
 		r.fleet.plan(p, evPause)

@@ -205,18 +205,17 @@ const (
 	FaultSlow         = "slow"          // every call takes By longer
 	FaultRestartEmpty = "restart_empty" // the server refuses connections during For, then has lost all data
 	FaultFailover     = "failover"      // as outage during For, then a replica without the last Lost serves
-	FaultClockStep    = "clock_step"    // the server's clock jumps by By
 )
 
 // FaultKinds lists the valid values of RedisFault.Kind.
-var FaultKinds = []string{FaultOutage, FaultHang, FaultSlow, FaultRestartEmpty, FaultFailover, FaultClockStep}
+var FaultKinds = []string{FaultOutage, FaultHang, FaultSlow, FaultRestartEmpty, FaultFailover}
 
 // RedisFault is one fault of Redis.
 type RedisFault struct {
 	Kind  string
 	At    time.Duration
 	For   time.Duration
-	By    time.Duration // for slow and clock_step
+	By    time.Duration // slow: additional time of a call
 	Lost  time.Duration // failover: the replica's lag
 	Shard int           // shard with the fault, from 1; 0 means all
 }

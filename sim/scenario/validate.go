@@ -222,21 +222,14 @@ func (c *checker) fault(path string, f RedisFault) {
 		fallthrough
 	case FaultOutage, FaultHang: // an outage or a hang needs a length
 		between(c, path+".for", f.For, 1, DurationMax)
-	case FaultClockStep:
-		if f.By == 0 {
-			c.Add(path+".by", f.By, "must be how far the clock jumps, forwards or backwards")
-		}
-		between(c, path+".by", f.By, -offsetMax, offsetMax)
 	}
 	between(c, path+".shard", f.Shard, 0, c.Redis.Shards)
-	unread := func(field string, d time.Duration, kinds ...string) {
-		if d != 0 && !slices.Contains(kinds, f.Kind) && slices.Contains(FaultKinds, f.Kind) {
-			c.Add(path+"."+field, d, "which a fault of kind %s does not read; it is for %s",
-				f.Kind, strings.Join(kinds, ", "))
+	unread := func(field string, d time.Duration, kind string) {
+		if d != 0 && f.Kind != kind {
+			c.Add(path+"."+field, d, "which a fault of kind %s does not read; it is for %s", f.Kind, kind)
 		}
 	}
-	unread("for", f.For, FaultOutage, FaultHang, FaultSlow, FaultRestartEmpty, FaultFailover)
-	unread("by", f.By, FaultSlow, FaultClockStep)
+	unread("by", f.By, FaultSlow)
 	unread("lost", f.Lost, FaultFailover)
 }
 

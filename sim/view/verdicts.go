@@ -86,7 +86,6 @@ func excuses(s sim.Scenario) (reasons []string) {
 	excuse(s.Policy.Fallback != lease.FallbackDeny, "the fallback admits while Redis does not answer")
 	excuse(s.Policy.ColdStart == lease.ColdStartAllow, "the policy admits before the first reply")
 	for _, f := range s.Redis.Faults {
-		excuse(f.Kind == sim.FaultClockStep && f.By > 0, fmt.Sprintf("the clock of Redis steps forward by %v", f.By))
 		excuse(f.Kind == sim.FaultFailover && f.Lost > 0, fmt.Sprintf("a failover loses %v of writes", f.Lost))
 		excuse(f.Kind == sim.FaultRestartEmpty && !s.Policy.StartEmpty,
 			"Redis restarts empty, and new buckets start full")
