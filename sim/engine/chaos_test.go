@@ -427,8 +427,6 @@ func (c *chaos) redis() {
 		f.For = min(c.between(time.Millisecond, 3*time.Second), c.Duration-f.At)
 		f.Shard = c.rnd.IntN(r.Shards + 1)
 		switch f.Kind {
-		case scenario.FaultSlow:
-			f.By = c.between(100*time.Microsecond, 100*time.Millisecond)
 		case scenario.FaultFailover:
 			f.Lost = min(c.between(time.Millisecond, time.Second), f.At)
 			c.slack += 2 * c.capacity() // if a process that knows less calls first

@@ -36,7 +36,6 @@ var goldens = map[string]string{
 		network: {loss: 5%, lost_replies: 5%, partitions: [{at: 300ms, for: 200ms, part: 50%}]},
 		redis: {faults: [
 			{kind: failover, at: 500ms, for: 100ms, lost: 50ms},
-			{kind: slow, at: 800ms, for: 200ms, by: 2ms},
 			{kind: outage, at: 1100ms, for: 100ms},
 			{kind: hang, at: 1300ms, for: 100ms},
 			{kind: restart_empty, at: 1500ms, for: 50ms},

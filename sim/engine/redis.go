@@ -32,7 +32,6 @@ type shard struct {
 	forgot  bool     // the server has restarted, and no batch has brought the script since
 	hangs   int
 	stalled []*batch // batches whose connections cannot open during a hang
-	slow    int64    // additional nanoseconds per call
 	buckets []*bucket
 
 	counters []*counter                       // one for each remote rival
@@ -109,7 +108,7 @@ func (r *redis) attend(s *shard, cost int64) {
 	b := s.line[0]
 	cost += r.s.ExchangeTime.Sample(&r.stream)
 	for range b.calls {
-		cost += r.s.ServiceTime.Sample(&r.stream) + s.slow
+		cost += r.s.ServiceTime.Sample(&r.stream)
 	}
 	s.begin(r.time.now, cost)
 	r.time.at(s.free, evServed, b.id)
@@ -174,9 +173,6 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 	r.books.advance()
 	for _, s := range hit(f, r.shards) {
 		switch f.Kind {
-		case scenario.FaultSlow:
-			s.slow += int64(by) * int64(f.By)
-			continue
 		case scenario.FaultHang:
 			s.hangs += by
 			r.hang(s, by > 0)
@@ -294,7 +290,7 @@ type ask struct {
 	request
 	life  int32 // the process's life when it made the request
 	trip  int64 // time of the round trip, in both directions
-	cost  int64 // nanoseconds of the shard's time, without a slow fault
+	cost  int64 // nanoseconds of the shard's time
 	heard bool  // the process has not denied the request yet
 }
 
@@ -305,8 +301,7 @@ type counter struct {
 	remote *remote
 	shard  *shard  // the shard with the same faults
 	line   []int32 // asks in the order of arrival; the first is being executed
-	late   int     // number of asks at the front of the line that have waited for CallTimeout
-	queued int64   // nanoseconds that all asks except the first will take, without a slow fault
+	queued int64   // nanoseconds that all asks except the first will take
 }
 
 // start gives each shard a copy of fresh.
@@ -364,8 +359,7 @@ func (c *counter) arrive(id int32, now int64) {
 	a, n := r.asks.all[id], r.network
 	c.serve(now)
 	line := c.left(now) + c.queued
-	slow := int64(max(0, len(c.line)-1)) * s.slow
-	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || line+slow > int64(node.Longest(n.timeout)) {
+	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || line > int64(node.Longest(n.timeout)) {
 		r.deny(a, now)
 		r.asks.give(id)
 		return
@@ -374,34 +368,26 @@ func (c *counter) arrive(id int32, now int64) {
 	if len(c.line) == 0 {
 		a.cost += n.redis.s.WakeTime.Sample(&r.stream)
 	}
-	if a.late(now+line+a.cost, n.timeout) {
+	if a.answered(now+line+a.cost) > a.at+int64(n.timeout) {
 		r.deny(a, now)
 	}
 	if c.line = append(c.line, id); len(c.line) == 1 {
-		c.begin(now, a.cost+s.slow)
+		c.begin(now, a.cost)
 	} else {
 		c.queued += a.cost
 	}
 }
 
-// serve decides the asks in line that were executed by now, and denies asks that have waited too long.
+// serve decides the asks in line that were executed by now.
 func (c *counter) serve(now int64) {
-	all := c.remote.asks.all
 	for len(c.line) > 0 && c.free <= now {
 		c.decide(c.line[0], c.free)
-		c.line, c.late = c.line[1:], max(0, c.late-1)
+		c.line = c.line[1:]
 		if len(c.line) > 0 {
-			cost := all[c.line[0]].cost
+			cost := c.remote.asks.all[c.line[0]].cost
 			c.queued -= cost
-			c.begin(c.free, cost+c.shard.slow)
+			c.begin(c.free, cost)
 		}
-	}
-	for ; c.late < len(c.line); c.late++ {
-		a := all[c.line[c.late]]
-		if now <= a.at+int64(c.remote.network.timeout) {
-			return
-		}
-		c.remote.deny(a, now)
 	}
 }
 
@@ -410,7 +396,7 @@ func (c *counter) decide(id int32, now int64) {
 	a, n := r.asks.all[id], r.network
 	r.asking = a
 	ok := c.Decide(now/1000, a.p.number, int(a.key)/len(r.shards), a.n)
-	if a.late(now, n.timeout) || n.cut(a.p, a.answered(now)) {
+	if n.cut(a.p, a.answered(now)) {
 		r.deny(a, now)
 	}
 	if a.heard {
@@ -425,11 +411,6 @@ func (c *counter) decide(id int32, now int64) {
 
 // answered returns the time at which a's process gets an answer that the shard has decided.
 func (a *ask) answered(decided int64) int64 { return decided + a.trip - a.trip/2 }
-
-// late reports whether that time is more than timeout after the request.
-func (a *ask) late(decided int64, timeout time.Duration) bool {
-	return a.answered(decided) > a.at+int64(timeout)
-}
 
 // deny ends the process's wait for a, unless the wait has ended already.
 func (r *remote) deny(a *ask, now int64) {
@@ -446,5 +427,5 @@ func (c *counter) stop(now int64) {
 		c.remote.asks.give(id)
 	}
 	c.core.stop(now)
-	c.line, c.late, c.queued = nil, 0, 0
+	c.line, c.queued = nil, 0
 }

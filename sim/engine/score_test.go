@@ -96,7 +96,7 @@ func TestAFleetHasSettledSomeTimeAfterTheStartAndEachFault(t *testing.T) {
 		"duration: 4s, warmup: 2s":         {turns{{3 * time.Second, report.Settled}}, 0},
 		"duration: 10h, policy: {ttl: 1m}": {turns{{720400 * time.Millisecond, report.Settled}}, 0},
 		"duration: 30s, redis: {faults: [{kind: outage, at: 8s, for: 2s}, " +
-			"{kind: slow, at: 9s, for: 3s, by: 1ms}]}": {
+			"{kind: hang, at: 9s, for: 3s}]}": {
 			turns{{5200 * time.Millisecond, report.Settled}, {8 * time.Second, report.Recovering},
 				{9 * time.Second, report.Recovering}, {17200 * time.Millisecond, report.Settled}}, 2},
 		"duration: 20s, groups: [{pauses: {at: 10s, for: 1s}}]": {
@@ -136,7 +136,7 @@ func TestARunIsLongEnoughWhenHalfOfWhatCountsIsSettled(t *testing.T) {
 		// longer runs have the fault
 		"duration: 10s, redis: {faults: [{kind: outage, at: 10s, for: 1s}]}": 22 * time.Second,
 		"duration: 20s, redis: {faults: [{kind: outage, at: 3s, for: 8s}, " +
-			"{kind: slow, at: 5s, for: 1s, by: 1ms}]}": 22 * time.Second,
+			"{kind: hang, at: 5s, for: 1s}]}": 22 * time.Second,
 		"duration: 30s, groups: [{pauses: {at: 9s, for: 1s}}, " +
 			"{count: 2, scale: [{at: 19s, count: 3}, {at: 28s, count: 1}]}]": 0,
 		"duration: 20s, groups: [{pauses: {at: 9s, for: 1s}}, " +

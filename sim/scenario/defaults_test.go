@@ -56,7 +56,7 @@ func limits() (all []any) {
 
 func redisFaults() (all []any) {
 	for _, kind := range FaultKinds {
-		all = append(all, []RedisFault{{Kind: kind, At: 20 * time.Second, For: time.Second, By: time.Second}})
+		all = append(all, []RedisFault{{Kind: kind, At: 20 * time.Second, For: time.Second}})
 	}
 	return all
 }

@@ -202,20 +202,18 @@ type Redis struct {
 const (
 	FaultOutage       = "outage"        // the server refuses connections
 	FaultHang         = "hang"          // server stopped (SIGSTOP): calls that arrive in For run afterwards
-	FaultSlow         = "slow"          // every call takes By longer
 	FaultRestartEmpty = "restart_empty" // the server refuses connections during For, then has lost all data
 	FaultFailover     = "failover"      // as outage during For, then a replica without the last Lost serves
 )
 
 // FaultKinds lists the valid values of RedisFault.Kind.
-var FaultKinds = []string{FaultOutage, FaultHang, FaultSlow, FaultRestartEmpty, FaultFailover}
+var FaultKinds = []string{FaultOutage, FaultHang, FaultRestartEmpty, FaultFailover}
 
 // RedisFault is one fault of Redis.
 type RedisFault struct {
 	Kind  string
 	At    time.Duration
 	For   time.Duration
-	By    time.Duration // slow: additional time of a call
 	Lost  time.Duration // failover: the replica's lag
 	Shard int           // shard with the fault, from 1; 0 means all
 }

@@ -216,21 +216,13 @@ func (c *checker) fault(path string, f RedisFault) {
 	if !c.together {
 		return
 	}
-	switch f.Kind {
-	case FaultSlow:
-		between(c, path+".by", f.By, 1, DurationMax)
-		fallthrough
-	case FaultOutage, FaultHang: // an outage or a hang needs a length
+	if f.Kind == FaultOutage || f.Kind == FaultHang {
 		between(c, path+".for", f.For, 1, DurationMax)
 	}
 	between(c, path+".shard", f.Shard, 0, c.Redis.Shards)
-	unread := func(field string, d time.Duration, kind string) {
-		if d != 0 && f.Kind != kind {
-			c.Add(path+"."+field, d, "which a fault of kind %s does not read; it is for %s", f.Kind, kind)
-		}
+	if f.Lost != 0 && f.Kind != FaultFailover {
+		c.Add(path+".lost", f.Lost, "which a fault of kind %s does not read; it is for failover", f.Kind)
 	}
-	unread("by", f.By, FaultSlow)
-	unread("lost", f.Lost, FaultFailover)
 }
 
 // elem returns the path of element i of a list.

@@ -24,7 +24,7 @@ func valid() Scenario {
 		},
 		Network: Network{Partitions: []Partition{{At: time.Second, For: time.Second, Group: "group-1"}}},
 		Redis: Redis{Shards: 2, Faults: []RedisFault{
-			{Kind: FaultFailover, At: time.Second}, {Kind: FaultSlow, At: 1, For: 1, By: 1, Shard: 2},
+			{Kind: FaultFailover, At: time.Second}, {Kind: FaultHang, At: 1, For: 1, Shard: 2},
 		}},
 	}
 }

@@ -245,7 +245,7 @@ func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
 	worst(reflect.ValueOf(&wrong).Elem())
 	wrong.Groups[0].Count, wrong.Groups[1].Name = 200_000, wrong.Groups[0].Name
 	wrong.Seed, wrong.Limits = 1<<60, make([]lease.Limit, 5)
-	wrong.Redis.Faults[1] = scenario.RedisFault{Kind: scenario.FaultSlow}
+	wrong.Redis.Faults[1] = scenario.RedisFault{Kind: scenario.FaultHang}
 	// Then each path is one that a file may have, so that its line is found.
 	known, seen := map[string]bool{}, 0
 	for _, path := range Paths() {
