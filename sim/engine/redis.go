@@ -290,7 +290,7 @@ type ask struct {
 	request
 	life  int32 // the process's life when it made the request
 	trip  int64 // time of the round trip, in both directions
-	cost  int64 // nanoseconds of the shard's time
+	done  int64 // when the shard has executed the ask, unless a fault intervenes
 	heard bool  // the process has not denied the request yet
 }
 
@@ -300,8 +300,7 @@ type counter struct {
 	core
 	remote *remote
 	shard  *shard  // the shard with the same faults
-	line   []int32 // asks in the order of arrival; the first is being executed
-	queued int64   // nanoseconds that all asks except the first will take
+	line   []int32 // asks in the order of arrival; core counts all of them as one task
 }
 
 // start gives each shard a copy of fresh.
@@ -358,42 +357,35 @@ func (c *counter) arrive(id int32, now int64) {
 	r, s := c.remote, c.shard
 	a, n := r.asks.all[id], r.network
 	c.serve(now)
-	line := c.left(now) + c.queued
-	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || line > int64(node.Longest(n.timeout)) {
+	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || c.left(now) > int64(node.Longest(n.timeout)) {
 		r.deny(a, now)
 		r.asks.give(id)
 		return
 	}
-	a.cost = n.redis.s.ServiceTime.Sample(&r.stream)/scriptFactor + n.redis.s.ExchangeTime.Sample(&r.stream)
+	cost := n.redis.s.ServiceTime.Sample(&r.stream)/scriptFactor + n.redis.s.ExchangeTime.Sample(&r.stream)
 	if len(c.line) == 0 {
-		a.cost += n.redis.s.WakeTime.Sample(&r.stream)
+		cost += n.redis.s.WakeTime.Sample(&r.stream)
 	}
-	if a.answered(now+line+a.cost) > a.at+int64(n.timeout) {
+	c.begin(max(now, c.free), cost)
+	a.done = c.free
+	if a.answered(a.done) > a.at+int64(n.timeout) {
 		r.deny(a, now)
 	}
-	if c.line = append(c.line, id); len(c.line) == 1 {
-		c.begin(now, a.cost)
-	} else {
-		c.queued += a.cost
-	}
+	c.line = append(c.line, id)
 }
 
 // serve decides the asks in line that were executed by now.
 func (c *counter) serve(now int64) {
-	for len(c.line) > 0 && c.free <= now {
-		c.decide(c.line[0], c.free)
+	for len(c.line) > 0 && c.remote.asks.all[c.line[0]].done <= now {
+		c.decide(c.line[0])
 		c.line = c.line[1:]
-		if len(c.line) > 0 {
-			cost := c.remote.asks.all[c.line[0]].cost
-			c.queued -= cost
-			c.begin(c.free, cost)
-		}
 	}
 }
 
-func (c *counter) decide(id int32, now int64) {
+func (c *counter) decide(id int32) {
 	r := c.remote
 	a, n := r.asks.all[id], r.network
+	now := a.done
 	r.asking = a
 	ok := c.Decide(now/1000, a.p.number, int(a.key)/len(r.shards), a.n)
 	if n.cut(a.p, a.answered(now)) {
@@ -427,5 +419,5 @@ func (c *counter) stop(now int64) {
 		c.remote.asks.give(id)
 	}
 	c.core.stop(now)
-	c.line, c.queued = nil, 0
+	c.line = nil
 }
