@@ -116,7 +116,8 @@ func (a *Auditor) meter(key int32, i int) *Meter {
 	return *m
 }
 
-// End counts all open tokens as admitted, because their requests may still be, and returns their number.
+// End counts all open tokens as admitted, because their requests may still be admitted. End returns the
+// number of these tokens.
 func (a *Auditor) End() (open int64) {
 	for key, b := range a.backlogs {
 		if b != nil {

@@ -41,7 +41,7 @@ type books struct {
 	spans                    report.Spans // admissions of the fleet, and then of its rivals
 	degraded                 int64        // tokens admitted without the store
 	shadowed                 int64        // tokens denied, but used in shadow mode
-	charged, refunded        int64        // cost beyond reservations; reserved tokens given back
+	charged, refunded        int64        // final costs beyond reservations; reserved tokens given back
 	classes                  []class
 	burntBefore              int64 // tokens burnt in the warm-up
 	faults                   int

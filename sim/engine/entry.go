@@ -27,7 +27,7 @@ type entry struct {
 	leaveAt  clock.Instant // when the process forgets the entry
 
 	charged int64 // tokens that requests used beyond their reservations
-	paid    int64 // tokens of charged that the bucket has confirmed in a reply
+	paid    int64 // number of charged tokens that replies of the bucket have confirmed
 
 	last   execution   // the last call of the entry that the bucket has executed
 	handed audit.Drawn // tokens of the present reply for waiting requests, less those handed out
@@ -205,7 +205,7 @@ func (e *entry) spend() {
 	}
 }
 
-// rest drops e, but keeps the state of the bucket that e's process must remember.
+// rest drops e, and stores the state of the key in e's process.
 func (e *entry) rest() bool {
 	m, ok := e.client.Rest()
 	if ok {
@@ -303,8 +303,8 @@ func (e *entry) poll() (call bool, next clock.Instant) {
 	return false, min(due.At, e.leaveAt)
 }
 
-// call adds e's call to the batch that e's link sends at the end of this instant, if the shard accepts calls
-// now, and schedules e's next poll at next.
+// call adds e's call to the batch that e's link sends at the end of this instant, and schedules e's next poll
+// at next. If the shard accepts no calls now, call postpones the call.
 func (e *entry) call(next clock.Instant) {
 	e.pressing = false
 	n, l, now := e.fleet.network, e.fleet.network.linkOf(e), e.Now()

@@ -265,7 +265,7 @@ func (n *network) depart(l *link) {
 	}
 }
 
-// landed records that b has returned or is lost. Calls that were held back may then be sent.
+// landed records that b has returned or is lost, which may free its link for calls that were held back.
 func (n *network) landed(b *batch) {
 	l := b.link
 	free := l.rules.Landed(&b.Batch)

@@ -142,7 +142,7 @@ func (r *redis) execute(c *call) {
 		return
 	}
 	*place = k
-	// The bucket is kept a second longer, as in Redis: the server's clock may be behind the bucket's time.
+	// Redis keeps a bucket for a second longer than the grant says.
 	k.expires = now + int64((c.grant.Expiry+time.Second)/time.Microsecond)
 	r.books.executed(c, k.Executed() == before)
 }

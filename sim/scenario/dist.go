@@ -46,8 +46,8 @@ func (d Dist) check(text string) error {
 	return nil
 }
 
-// DurationDist is a distribution of durations, in nanoseconds. Its text is like "5ms", "uniform(1ms,2ms)",
-// "normal(0s,10ms)", "exp(1ms)" or "lognormal(500us,2ms)" (median and 99th percentile).
+// DurationDist is a distribution of durations, in nanoseconds. The text of a DurationDist is like "5ms",
+// "uniform(1ms,2ms)", "normal(0s,10ms)", "exp(1ms)" or "lognormal(500us,2ms)" (median and 99th percentile).
 type DurationDist struct{ Dist }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -58,8 +58,8 @@ func (d *DurationDist) UnmarshalText(text []byte) error {
 // MarshalText implements encoding.TextMarshaler.
 func (d DurationDist) MarshalText() ([]byte, error) { return inDurations.format(d.Dist), nil }
 
-// DriftDist is a distribution of clock drifts, in parts per million. Its text is like "50ppm" or
-// "uniform(-50ppm,50ppm)".
+// DriftDist is a distribution of clock drifts, in parts per million. The text of a DriftDist is like "50ppm"
+// or "uniform(-50ppm,50ppm)".
 type DriftDist struct{ Dist }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -68,8 +68,8 @@ func (d *DriftDist) UnmarshalText(text []byte) error { return inPPM.parse(string
 // MarshalText implements encoding.TextMarshaler.
 func (d DriftDist) MarshalText() ([]byte, error) { return inPPM.format(d.Dist), nil }
 
-// TokenDist is a distribution of numbers of tokens. Its text is like "300" or "lognormal(80,900)" (median and
-// 99th percentile).
+// TokenDist is a distribution of numbers of tokens. The text of a TokenDist is like "300" or
+// "lognormal(80,900)" (median and 99th percentile).
 type TokenDist struct{ Dist }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -215,8 +215,8 @@ func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	return offset, driftPPM
 }
 
-// around returns the distribution that d means for a clock: a constant d means uniform in [-d, d]. Even for a
-// constant of 0, Draw then draws a number, so that another offset does not change the drift.
+// around returns the distribution that d means for a clock: a constant d means uniform in [-d, d]. A uniform
+// distribution draws a number even for a d of 0, so that the offset does not change the drift.
 func (d Dist) around() Dist {
 	if d.Kind == DistConstant {
 		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}

@@ -32,7 +32,8 @@ func number(s string) (float64, error) {
 // shortest returns the shortest text that number parses as x.
 func shortest(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
-// numberOf parses a number with its unit. An error about the unit shows like, an example of the quantity.
+// numberOf parses a number with its unit. The error for a missing unit shows an example of the quantity,
+// like.
 func numberOf(s, unit, like string) (float64, error) {
 	count, ok := strings.CutSuffix(s, unit)
 	if !ok {

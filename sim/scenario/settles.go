@@ -178,7 +178,8 @@ func spends(stock, rate, tokens, cost float64) float64 {
 	return min(walk, rate*cost/(away*away))
 }
 
-// Load returns the most popular key's demand over its limit: +Inf for an adversary, 0 for a trace.
+// Load returns the demand for the most popular key, as a multiple of the tightest limit: +Inf for an
+// adversary, 0 for a trace.
 func (s Scenario) Load() float64 {
 	return s.hottest() / s.LeastRate()
 }

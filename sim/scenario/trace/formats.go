@@ -34,7 +34,8 @@ func timestampOf(text string) (time.Duration, error) {
 		"a number needs its unit, as in time_s")
 }
 
-// layouts lists formats of timestamps, which may all have fractions of a second. Access logs use the last.
+// layouts lists formats of timestamps, which may all have fractions of a second. The last layout is that of
+// access logs.
 var layouts = []string{
 	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07", "2006-01-02T15:04:05",
 	"02/Jan/2006:15:04:05 -0700",
