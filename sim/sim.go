@@ -3,7 +3,7 @@
 // admission.
 //
 // Run takes a Scenario and returns a Report. A scenario and a seed give the same Report to the last bit on
-// any machine, except for its section Machine. Package sim only gives names to the types of these packages:
+// any machine, except for its section Machine. These packages do the work:
 //
 //	scenario    fleet, load, network, Redis, faults (scenario/file reads them as YAML, scenario/trace reads
 //	            recorded requests)
@@ -83,7 +83,7 @@ type (
 const DurationMax = scenario.DurationMax
 
 // These constants are kinds of workload, verbs of requests, distributions and faults of Redis. Package
-// scenario has further ones.
+// scenario declares more of them.
 const (
 	Constant  = scenario.Constant
 	Poisson   = scenario.Poisson

@@ -6,8 +6,8 @@
 //
 // (1) is the promise of a token bucket, (2) of a sliding window, (3) of a calendar's periods. [Worst] takes a
 // finished record, in any order, of which each time is known only to an interval. [Meter] takes exact times
-// one by one. [Auditor] has meters for many keys and bounds. All three compute in integers without rounding:
-// they find an excess of a single token, and never report a false excess.
+// one by one. [Auditor] has meters for many keys and bounds. Worst, Meter and Auditor compute in integers
+// without rounding: they find an excess of a single token, and never report a false excess.
 package audit
 
 import (
