@@ -114,7 +114,13 @@ func readDuration(s string) (float64, error) {
 	return float64(v), nil
 }
 
-func readPPM(s string) (float64, error) { return numberOf(s, "ppm", "a drift is like 50ppm") }
+func readPPM(s string) (float64, error) {
+	count, ok := strings.CutSuffix(s, "ppm")
+	if !ok {
+		return 0, bad(s, "has no unit: a drift is like 50ppm")
+	}
+	return number(count)
+}
 
 // parameters returns the number of parameters of a distribution of this kind.
 func (kind DistKind) parameters() int {

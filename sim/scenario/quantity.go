@@ -32,16 +32,6 @@ func number(s string) (float64, error) {
 // shortest returns the shortest text that number parses as x.
 func shortest(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
-// numberOf parses a number with its unit. The error for a missing unit shows an example of the quantity,
-// like.
-func numberOf(s, unit, like string) (float64, error) {
-	count, ok := strings.CutSuffix(s, unit)
-	if !ok {
-		return 0, bad(s, "has no unit: %s", like)
-	}
-	return number(count)
-}
-
 // Rate is a number of requests per second. A Rate's text has a unit: "1200/s", "90/m", "5000/h".
 type Rate float64
 
@@ -74,20 +64,20 @@ type Ratio float64
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Ratio) UnmarshalText(text []byte) error {
 	s := string(text)
-	x, err := numberOf(s, "%", "a ratio is in percent, like 0.5%")
-	if err != nil {
-		return err
+	count, ok := strings.CutSuffix(s, "%")
+	if !ok {
+		return bad(s, "has no unit: a ratio is in percent, like 0.5%%")
 	}
-	if x < 0 || x > 100 {
+	// Moving the decimal point rounds once, so that a text of MarshalText reads back as the same Ratio.
+	// Dividing would round twice.
+	x, err := number(count + "e-2")
+	if err != nil {
+		return bad(s, "is not a number in percent, like 0.5%%")
+	}
+	if x < 0 || x > 1 {
 		return bad(s, "must be 0%% to 100%%")
 	}
-	// Moving the decimal point rounds once, so that a text of MarshalText, which has no exponent, reads back
-	// as the same Ratio. Dividing would round twice.
-	if moved, err := number(strings.TrimSuffix(s, "%") + "e-2"); err == nil {
-		*r = Ratio(moved)
-	} else {
-		*r = Ratio(x / 100)
-	}
+	*r = Ratio(x)
 	return nil
 }
 

@@ -65,25 +65,21 @@ var readBy = map[string][]string{
 	"File": {Replay},
 }
 
-// readByVerb lists the fields of a Workload that only some verbs read.
-var readByVerb = map[string][]string{"Deadline": {VerbWait}}
-
-// unread reports every field of w that the kind or the verb of w does not read, and that differs from the
+// unread reports every field of w that the kind or the verb of w does not read, unless the field has its
 // default: a setting without an effect is a mistake.
 func (c *checker) unread(path string, w Workload) {
 	plain := reflect.ValueOf(Workload{Kind: w.Kind}.Defaults(c.Duration))
 	of := reflect.ValueOf(w)
 	for i := range of.NumField() {
 		name := of.Type().Field(i).Name
-		demand := func(readers map[string][]string, what, is string) {
-			list, some := readers[name]
-			if some && !slices.Contains(list, is) && !of.Field(i).Equal(plain.Field(i)) {
-				c.Add(path+"."+FieldName(name), of.Field(i).Interface(), "which %s %s does not read; it is for %s",
-					what, is, strings.Join(list, ", "))
-			}
+		kinds, some := readBy[name]
+		if some && !slices.Contains(kinds, w.Kind) && !of.Field(i).Equal(plain.Field(i)) {
+			c.Add(path+"."+FieldName(name), of.Field(i).Interface(), "which a workload of kind %s does not read; it is "+
+				"for %s", w.Kind, strings.Join(kinds, ", "))
 		}
-		demand(readBy, "a workload of kind", w.Kind)
-		demand(readByVerb, "the verb", w.Verb)
+	}
+	if w.Verb != VerbWait && w.Deadline != deadlineDefault {
+		c.Add(path+".deadline", w.Deadline, "which the verb %s does not read; it is for wait", w.Verb)
 	}
 }
 
