@@ -74,8 +74,8 @@ func (c *checker) unread(path string, w Workload) {
 		name := of.Type().Field(i).Name
 		kinds, some := readBy[name]
 		if some && !slices.Contains(kinds, w.Kind) && !of.Field(i).Equal(plain.Field(i)) {
-			c.Add(path+"."+FieldName(name), of.Field(i).Interface(), "which a workload of kind %s does not read; it is "+
-				"for %s", w.Kind, strings.Join(kinds, ", "))
+			c.Add(path+"."+FieldName(name), of.Field(i).Interface(), "which a workload of kind %s does not read; it "+
+				"is for %s", w.Kind, strings.Join(kinds, ", "))
 		}
 	}
 	if w.Verb != VerbWait && w.Deadline != deadlineDefault {
