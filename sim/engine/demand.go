@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"math"
-
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
 	"github.com/yuzhi-go/yuzhi/sim/random"
@@ -21,7 +19,6 @@ type demand struct {
 	sources []source // one source per process
 	loads   map[*scenario.Workload]*shared
 	first   []int // for each group, its first process's number among those that share the workload
-	largest int64 // the largest cost of a request
 
 	reservations slots[reservation]
 }
@@ -69,10 +66,6 @@ type reservation struct {
 // prepare initialises the sources of all processes in f.
 func (d *demand) prepare(f *fleet) {
 	d.keys = arrival.KeyWeights(d.s.Keys)
-	d.largest = math.MaxInt64
-	for _, l := range d.s.Limits {
-		d.largest = min(d.largest, l.Capacity())
-	}
 	d.sources, d.loads = make([]source, len(f.processes)), map[*scenario.Workload]*shared{}
 	for i, g := range f.groups {
 		l := d.loads[g.load]
@@ -151,7 +144,7 @@ func (d *demand) next(p *process) (key int32, n int64) {
 
 func (d *demand) draw(p *process) (key int32, n int64) {
 	if r, ok := d.sources[p.index].stream.(*arrival.Replayer); ok {
-		return int32(r.Key % d.s.Keys.Count), min(r.Cost, d.largest)
+		return int32(r.Key % d.s.Keys.Count), r.Cost
 	}
 	if d.s.Keys.Count > 1 {
 		key = int32(d.keys.Draw(&p.stream))

@@ -16,17 +16,16 @@ import (
 
 // Defaults returns s with all defaults filled in. The default name of a group has the group's index: group-0.
 func (s Scenario) Defaults() Scenario {
+	if len(s.Groups) == 0 {
+		s.Groups = []Group{{Name: "all"}}
+	}
 	fill(&s.Duration, s.lasts())
 	fill(&s.Seed, 1)
 	fill(&s.Reps, 10)
 	fill(&s.CallTimeout, lease.DefaultCallTimeout)
 	fill(&s.Keys.Count, 1)
-	groups := s.Groups
-	if len(groups) == 0 {
-		groups = []Group{{Name: "all"}}
-	}
-	s.Groups = make([]Group, len(groups))
-	for i, g := range groups {
+	s.Groups = slices.Clone(s.Groups)
+	for i, g := range s.Groups {
 		fill(&g.Name, fmt.Sprintf("group-%d", i))
 		fill(&g.Count, 1)
 		fill(&g.Weight, max(s.Policy.Weight, 1))
@@ -71,11 +70,7 @@ func (s *Scenario) lasts() time.Duration {
 
 // played returns the time until the last request of all traces is answered, or 0 with any other load.
 func (s *Scenario) played() (length time.Duration) {
-	groups := s.Groups
-	if len(groups) == 0 {
-		groups = []Group{{}}
-	}
-	for _, g := range groups {
+	for _, g := range s.Groups {
 		w := cmp.Or(g.Workload, &s.Workload)
 		if w.Kind != Replay || w.Trace == nil || len(w.Trace.Requests) == 0 {
 			return 0
