@@ -75,7 +75,7 @@ func (r *run) add(at, n int64) {
 	for len(r.line) > r.head && r.line[len(r.line)-1].sum-r.sum >= 0 {
 		r.line = r.line[:len(r.line)-1]
 	}
-	// A last point with the same time is the better start for as long as the new one would be.
+	// A point with the same time that is left in line has a smaller sum, and so is the better start.
 	if last := len(r.line) - 1; last < r.head || r.line[last].until != at {
 		if r.head > 64 && r.head > len(r.line)/2 {
 			r.line = r.line[:copy(r.line, r.line[r.head:])]

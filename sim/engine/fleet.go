@@ -38,7 +38,7 @@ type process struct {
 	policy   lease.Policy
 	config   lease.Config // limits and settings that the process proposes
 
-	stream   random.Stream // source of the costs, keys and patience of requests
+	stream   random.Stream // source of the costs and keys of requests
 	pauses   random.Stream
 	restarts random.Stream
 	holders  random.Stream // source of the jitter of holders

@@ -104,7 +104,7 @@ type Step struct {
 const (
 	Constant  = "constant"  // evenly spaced requests; each process has a phase of its own
 	Poisson   = "poisson"   // independent requests
-	OnOff     = "onoff"     // MMPP: Poisson requests while on, none while off, for exponential times
+	OnOff     = "onoff"     // Poisson requests while on, none while off; both last exponential times
 	Flash     = "flash"     // Poisson requests at a rate that is Factor times higher from At for For
 	Sync      = "sync"      // all processes send requests at the same moments, once in Every
 	Boundary  = "boundary"  // as sync, but centred on the moment: the worst case of fixed windows

@@ -123,7 +123,7 @@ func (c *checker) tokens(path string, d TokenDist) {
 
 // length demands a distribution of durations, whose parameters must not be negative.
 func (c *checker) length(path string, d DurationDist) {
-	if d.P < 0 { // Q is at least P, or is a standard deviation
+	if d.P < 0 { // dist checks Q
 		c.Add(path, d, "must not be negative")
 		return
 	}
