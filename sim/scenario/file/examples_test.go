@@ -57,7 +57,7 @@ func TestTemplateHasEveryField(t *testing.T) {
 		has[number.ReplaceAllString(path, "[]")] = true
 	}
 	// Then every path is there. The fields of a group's own workload stand at workload.
-	for _, path := range Paths() {
+	for _, path := range paths() {
 		stands := path
 		if field, ok := strings.CutPrefix(path, "groups[].workload."); ok {
 			stands = "workload." + field

@@ -5,7 +5,7 @@
 // 100ms, 1200/s, 0.5%, 50ppm, "1000/s burst 200". Template is an example with every field.
 //
 // A path names a field within a scenario: policy.target, groups[0].count, or, by the group's name,
-// groups.web.count. See Set and Paths.
+// groups.web.count. See Set.
 package file
 
 import (

@@ -248,7 +248,7 @@ func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
 	wrong.Redis.Faults[1] = scenario.RedisFault{Kind: scenario.FaultHang}
 	// Then each path is one that a file may have, so that its line is found.
 	known, seen := map[string]bool{}, 0
-	for _, path := range Paths() {
+	for _, path := range paths() {
 		known[path] = true
 	}
 	number := regexp.MustCompile(`\[[0-9]+\]`)

@@ -12,11 +12,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Paths returns the paths that Set accepts, in the order of scenario.Scenario, with [] for the elements of a
-// list: policy.target, limits, limits[], groups, groups[].count. Set also accepts whole sections, such as
-// redis, which Paths does not list.
-func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenario]()) }
-
 // Set changes fields, in order: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
 // groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate: 5/s}". The
 // value is the text that a file has after the colon. Set replaces a section or a list as a whole. In a
@@ -135,8 +130,8 @@ func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) in
 // section in only one scenario, the values are "there" and "left out".
 type Difference struct{ Path, First, Second string }
 
-// Differences returns the fields in which two scenarios differ, in the order of Paths. Lists of different
-// lengths are one difference.
+// Differences returns the fields in which two scenarios differ, in the order of the fields. Lists of
+// different lengths are one difference.
 func Differences(first, second scenario.Scenario) (all []Difference) {
 	differences("", reflect.ValueOf(first), reflect.ValueOf(second), func(d Difference, _ reflect.Value) {
 		all = append(all, d)

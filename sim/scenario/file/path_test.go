@@ -151,7 +151,7 @@ func TestEveryFieldIsADifference(t *testing.T) {
 	first = first.Defaults()
 	first.Rivals = []string{"a"}
 	testkit.Must(t, Differences(first, first) == nil, "a scenario differs from itself")
-	for _, path := range Paths() {
+	for _, path := range paths() {
 		path = strings.ReplaceAll(path, "[]", "[0]")
 		if strings.HasSuffix(path, ".file") { // whose trace is looked for
 			continue

@@ -2,17 +2,22 @@ package file
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
+
+// paths lists all fields, with [] for the elements of a list.
+func paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenario]()) }
 
 func TestAZeroThatIsGivenIsAZeroOrIsRefused(t *testing.T) {
 	all, err := Parse("template.yaml", uncommented())
 	testkit.NoErr(t, err)
 	refused, kept := 0, 0
-	for _, path := range Paths() {
+	for _, path := range paths() {
 		path = strings.ReplaceAll(path, "[]", "[0]")
 		for _, text := range []string{"0", "0s", "0%", "0/s", "false"} {
 			// Given a scenario with a value in each field, when one of them is set to zero,
