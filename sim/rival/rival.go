@@ -55,9 +55,6 @@ type Fleet struct {
 	// clock may be negative and may step. Algorithms by the caller's time use Local; nil means correct
 	// clocks.
 	Local func(p int, now int64) int64
-	// Store returns the store's clock at the true time now, for algorithms by the store's time. Nil means a
-	// correct clock.
-	Store func(now int64) int64
 }
 
 // Algorithm decides requests in order of time. Only one goroutine may use an Algorithm at a time. A process
@@ -129,10 +126,7 @@ func New(name string, f Fleet) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case !e.client && f.Store != nil:
-		f.Local = func(_ int, now int64) int64 { return f.Store(now) }
-	case !e.client || f.Local == nil:
+	if !e.client || f.Local == nil {
 		f.Local = func(_ int, now int64) int64 { return now }
 	}
 	return e.build(f)
