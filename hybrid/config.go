@@ -76,8 +76,8 @@ type Config struct {
 	// the burst, so important requests continue when the bucket runs low. The fractions rise from
 	// Policy.Headroom to below 1.
 	Priorities []float64
-	// KeysMax bounds the table of keys; 0 means 1,048,576. The longest idle keys leave a full table. A key
-	// longer than 1 KiB (lease.KeyMax) is stored as its SHA-256.
+	// KeysMax bounds the table of keys; 0 means 1,048,576. A full table drops the keys that have been idle
+	// for longest. A key longer than 1 KiB (lease.KeyMax) is stored as its SHA-256.
 	KeysMax    int
 	Clock      clock.Clock // nil means the system's clock; tests use testing/synctest
 	InstanceID string      // label of this process in the store, followed by random bits

@@ -29,7 +29,7 @@ type Version struct {
 // Config. Copies of a Config share Limits, which must not be changed.
 type Config struct {
 	Limits     []Limit       // 1 to LimitsMax; a request must fit into all of them
-	Overcommit int64         // tokens by which level + ledger may exceed every Burst
+	Overcommit int64         // tokens by which level + ledger may exceed the Burst of each limit
 	TTL        time.Duration // T: how long a holding is valid without renewal
 	Target     time.Duration // intended duration of one lease at the observed demand
 	StartEmpty bool          // a new bucket is empty, not full

@@ -127,9 +127,9 @@ type Policy struct {
 	// other processes still get tokens when the level is low. Headroom only lowers grants. The largest
 	// possible request is the burst less the headroom.
 	Headroom float64 `json:",omitzero"`
-	// MaxOvershoot bounds the tokens that one request may be charged beyond its reservation, in bursts of the
-	// key's smallest limit, so that a wrong number does not deny a key for years. 0 means 10, and the largest
-	// MaxOvershoot is a million.
+	// MaxOvershoot is the most that one request may be charged beyond its reservation, as a multiple of the
+	// burst of the key's smallest limit. Without this bound one wrong number could block a key for years. 0
+	// means 10, and the largest MaxOvershoot is a million.
 	MaxOvershoot int64 `json:",omitzero"`
 	// Shadow draws as usual but admits every request, and counts the tokens that would have been denied, to
 	// show the effect of limits in advance. Tokens that only Shadow admits are no debt.

@@ -37,9 +37,10 @@ counter = counter + 1
 
 local windows, switch = c.windows, c.switch
 
--- pace returns three results (7.8): the Target in force for this holder; the pause after a short grant, or 0
--- if the pause is at most the configured Target; and whether the call budget gives a holder less than one
--- call per configured Target. Go replaces names such as callBudget by numbers.
+-- pace returns three results (7.8). The first is the Target in force for this holder. The second is the pause
+-- after a grant that is smaller than asked; a pause up to the configured Target counts as 0. The third says
+-- whether the call budget allows a holder less than one call per configured Target. Go replaces names such as
+-- callBudget by numbers.
 local function pace(c, active, weight, ttl)
   local target, fills, calls, n = c.target, c.fills, c.calls, active > weight and active / weight or 1
   local spacing, easy = n * 1000000 / (calls > 0 and calls or callBudget), 0

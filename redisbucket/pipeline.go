@@ -17,10 +17,10 @@ import (
 // errGone reports that the callers have stopped waiting and know the reason.
 var errGone = errors.New("all callers have stopped waiting")
 
-// run sends the scripts `all` to node n as one pipeline, and reports dials to calls. `earlier` is the time
-// from the start of Exchange to run. If ctx ends, or no connection can be opened, run calls gone with the
-// reason at once, and returns errGone later. run uses the caller's goroutine, because a new one costs more
-// than a call. `before` is the part of run's time that was no round trip.
+// run sends the scripts `all` to node n as one pipeline, and tells calls when a connection is being opened.
+// `earlier` is the time from the start of Exchange to run. If ctx ends, or no connection can be opened, run
+// calls gone with the reason at once, and returns errGone later. run uses the caller's goroutine, because a
+// new one costs more than a call. `before` is the part of run's time that was no round trip.
 func (s *Store) run(
 	ctx context.Context, rdb redis.UniversalClient, n *node, calls []*lease.Call, earlier time.Duration,
 	all []*invocation, gone func(error),

@@ -30,7 +30,7 @@ type View struct {
 	Holders   []Holder      // leases that Store.Look found, sorted by ID
 }
 
-// Holder is the lease of one process, as of its last call.
+// Holder describes the lease of one process, as of the last call of that process.
 type Holder struct {
 	ID      string        // hybrid.Config.InstanceID and a random text
 	Held    int64         // tokens held after the last call, spent or not since

@@ -8,8 +8,8 @@
 //	err = telemetry.Wait(ctx, limiter.Key("user-17"))
 //
 // Register, Store and Wait work without each other. Register reports metrics from hybrid.Stats. Store reports
-// round trips and their spans. Wait reports the durations and outcomes of waits. A Key.Allow that makes no
-// lease call stays as fast, because only collections read Stats.
+// round trips and their spans. Wait reports the durations and outcomes of waits. None of them
+// slows a Key.Allow that makes no lease call: Stats is read only when metrics are collected.
 //
 // # Metrics
 //

@@ -53,7 +53,7 @@ type value struct {
 	metric       int // index of the metric in the variable all
 	attributes   attribute.Set
 	collection   uint64  // number of the last collection in which a Limiter had the value
-	sum          float64 // sum, or highest value if the kind is alike, in the last collection
+	sum          float64 // value in the last collection: the highest for the kind alike, else the sum
 	unregistered float64 // sum of unregistered Limiters, if the kind is rising
 	highest      float64 // highest reported value, if the kind is rising
 }

@@ -118,7 +118,7 @@ func (n *Node[D]) Again(b *Batch, at clock.Instant) {
 // Sent returns when b was sent.
 func (b *Batch) Sent() clock.Instant { return b.sent }
 
-// Overdue reports whether calls of b can have failed by now.
+// Overdue reports whether b is late enough that some of its calls may have failed.
 func (b *Batch) Overdue(now clock.Instant) bool { return now >= b.due[dueOverdue] }
 
 // Fails returns when a call of b fails without an answer. The timeout of a call begins when the call is sent,

@@ -153,8 +153,8 @@ func (n *Node[D]) Reached(now clock.Instant, d time.Duration) {
 }
 
 const (
-	// latencySamples is the number of samples that are kept. The second largest sample is the 99th
-	// percentile; of fewer than latencyFew samples it is the largest.
+	// latencySamples is the number of samples that are kept. The 99th percentile is the second largest
+	// sample, or the largest of fewer than latencyFew samples.
 	latencySamples, latencyFew = 128, 16
 	// latencySpan is the time for which a sample counts.
 	latencySpan = 3 * time.Second

@@ -42,7 +42,7 @@ const (
 // is not usable.
 type Pool struct {
 	mark atomic.Int64
-	// stripes is set once, before the mark first makes takes use stripes.
+	// stripes is set once, before the mark first sends takes to the stripes.
 	stripes []stripe
 	// word shares the mark's cache line. Under contention takes use the stripes instead of the word.
 	word atomic.Uint64

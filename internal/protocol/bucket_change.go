@@ -154,8 +154,8 @@ func (b *Bucket) state() lease.State {
 	return lease.State{Status: b.status(0), Exists: true, Spent: b.spent, Denied: b.denied}
 }
 
-// execute runs op and reports whether op changed b. was is the running time of the last call.
-func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed bool, err error) {
+// execute runs op and reports whether op changed b. last is the running time of the last call.
+func (b *Bucket) execute(clock, last int64, op lease.Op, c lease.Config) (changed bool, err error) {
 	switch op {
 	case lease.OpSet, lease.OpReplace, lease.OpClear:
 		if err := c.Validate(); err != nil {
@@ -173,7 +173,7 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 			return false, err
 		}
 		if b.exists {
-			b.adopt(c, was)
+			b.adopt(c, last)
 		} else {
 			b.install(clock, c)
 		}

@@ -81,7 +81,7 @@ func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	}
 }
 
-// Insist lets the replies to calls sent from now on report conflicts, even soon after Propose (5.13).
+// Insist makes the reply to every later call report a conflict, even soon after Propose (5.13).
 func (c *Client) Insist(now clock.Instant) {
 	c.settings.conflictsFrom = min(c.settings.conflictsFrom, now)
 }

@@ -79,8 +79,8 @@ func (f *fair) advance(v fairView, d *Debit) {
 	f.updated = v.now
 
 	// The share integrates the error of the level, and the level integrates undrawn tokens: such a control
-	// loop oscillates for ever. Earnings that follow the error too, by a twelfth, damp the oscillation. A
-	// larger factor would make a grant depend on the moment of the call.
+	// loop oscillates for ever. To damp it, a twelfth of the error also changes the tokens that the holder
+	// earns. A larger factor would make a grant depend on the moment of the call.
 	gain := float64(v.weight * f.share)
 	lean := float64(pull / 12)
 	earning := min(v.rate, float64(gain*((1+lean)/(1-lean))))

@@ -153,7 +153,7 @@ func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 // pace is the demand of a key at rest: both means of type demand, in requests per second.
 type pace struct{ fast, slow float32 }
 
-// after returns the pace p after the time since, which ended with 0 or 1 requests.
+// after returns p, updated for an interval of length since, at whose end 0 or 1 requests arrived.
 func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
 	dt := max(since, 0).Seconds()
 	mean := func(old float32, halfLife float64) float32 {

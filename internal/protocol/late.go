@@ -51,7 +51,7 @@ func counts(l lease.Limit, now, age int64, isServer bool) int64 {
 	switch {
 	case !l.Windowed():
 		return 0
-	case l.Kind == lease.KindCalendar && isServer: // without the server's clock a calendar slides
+	case l.Kind == lease.KindCalendar && isServer: // without the server's clock a calendar counts like a sliding window
 		length, into := exact.Micros(l.Per), now-exact.Micros(l.Offset)
 		if into-exact.FloorDiv(into, length)*length >= age {
 			return exact.WindowCells

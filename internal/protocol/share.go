@@ -87,8 +87,8 @@ func worth(l lease.Limit, n int64) time.Duration {
 	return time.Duration(max(-1<<62, min(math.Floor(d), 1<<62)))
 }
 
-// follow switches s to the limits of p. An unchanged limit keeps its spending. A new limit starts full or
-// used up.
+// follow switches s to the limits of p. An unchanged limit keeps the count of its spent
+// tokens. A new limit starts full or used up.
 func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	was := *s
 	*s = seeded{limits: p.limits}
@@ -104,8 +104,8 @@ func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	}
 }
 
-// window returns the window of limit k, advanced to now. A calendar slides, as the server's clock may be
-// unknown.
+// window returns the window of limit k, advanced to now. A calendar counts like a sliding window, because the
+// server's clock may be unknown.
 func (s *share) window(now clock.Instant, k int, p part) *window {
 	if s.windows == nil {
 		s.windows = new([lease.LimitsMax]*window)
@@ -165,7 +165,7 @@ func (s *share) take(now clock.Instant, p part, least, n int64) int64 {
 	return n
 }
 
-// at returns when s has n tokens of limit k; n must not exceed the burst of p.
+// at returns the time at which s will have n tokens of limit k; n must not exceed the burst of p.
 func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	l := p.limits[k]
 	if l.Windowed() {

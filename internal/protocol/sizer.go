@@ -172,8 +172,8 @@ func (s *sizer) reports(now clock.Instant) bool {
 	return s.heard.replied && now >= s.reviewAt && (held == 0 || s.excess(held) > 0)
 }
 
-// owes reports whether late tokens, or a lease that was spent to the last token, must be reported. Until the
-// report the bucket counts the spent tokens as held.
+// owes reports whether the holder still has to report late tokens or a fully spent lease. Until the report the
+// bucket counts the spent tokens as held.
 func (s *sizer) owes() bool {
 	return s.holder.owes() || s.leased > 0 && s.heard.replied && s.holder.Pool.Held() == 0
 }
@@ -266,7 +266,7 @@ func reportIn(l lease.Limit, missing float64) time.Duration {
 	case lease.KindCalendar:
 		return exact.MaxTime
 	}
-	// A full bucket cannot refill spent tokens before they are reported.
+	// Refill of a full bucket is lost, so spent tokens begin to refill only after they are reported.
 	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Fate selects the faults that a Proxy applies to a script call (EVAL, EVALSHA) and its reply; the zero Fate
-// applies none. Other commands (HELLO, PING, ...) always pass, except for BlackHole and Far.
+// applies none. Other commands (HELLO, PING, ...) pass under every fault but BlackHole and Far.
 type Fate struct {
 	// DropRequest closes the connection when the call arrives.
 	DropRequest bool

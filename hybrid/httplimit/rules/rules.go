@@ -31,8 +31,8 @@ type Config struct {
 	// because the table has them. Scope must be unset too: for buckets in this process, set Store to a
 	// memory.Store. This package logs to Base.Logger.
 	Base hybrid.Config
-	// Keys has additional key forms by name. A name has letters, digits, '_', '.' and '-', and is not all,
-	// address or route.
+	// Keys has additional key forms by name. A name consists of letters, digits, '_', '.' and '-'. The names
+	// all, address and route are reserved.
 	Keys map[string]httplimit.KeyFunc
 	// Options are options of httplimit.Select, such as httplimit.OnLimit.
 	Options []httplimit.Option
