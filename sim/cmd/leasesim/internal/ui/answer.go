@@ -152,10 +152,9 @@ func (a *answer) short(load float64, reps int, within time.Duration, withFault b
 	long := a.scenario(a.seconds(), load, withFault)
 	long.Reps = reps
 	part := a.pace.affords(within) / a.work(long)
-	settled := long
-	settled.Duration = time.Hour
-	needs := 2 * settled.Defaults().Settles().Seconds()
-	seconds := a.seconds()*part - a.drain(load)*(1-part)
+	warmup := long.Warmup.Seconds()
+	needs := 2*long.Defaults().Settling().Seconds() - warmup
+	seconds := a.seconds()*part - warmup*(1-part)
 	if seconds < needs {
 		reps, seconds = 2, needs
 	}
@@ -206,10 +205,13 @@ func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 	}
 	full := s.Defaults()
 	for _, f := range s.Disturbances() {
-		say("From second %.3g to %.3g, %s. The fault rejects %s wrongly; the percentages above leave these out. An admitted "+
-			"request waits for at most %.3g ms, and 99 %% of the denied requests wait for at most %.3g ms.",
-			f.From.Seconds(), f.Until.Seconds(), a.words["fault"],
-			view.Count(math.Round(r.FaultStock.Mean), "request"), r.WaitMsMax.Mean, r.DeniedWaitMsP99.Mean)
+		denied := ""
+		if ms := r.DeniedWaitMsP99.Mean; ms >= 0.1 {
+			denied = fmt.Sprintf(", and 99 %% of the denied requests for at most %.3g ms", ms)
+		}
+		say("From second %.3g to %.3g, %s. Until the fleet has settled again, that costs %s, rejected wrongly; the "+
+			"percentages above leave this time out. An admitted request waits for at most %.3g ms%s.", f.From.Seconds(),
+			f.Until.Seconds(), a.words["fault"], view.Count(math.Round(r.FaultStock.Mean), "request"), r.WaitMsMax.Mean, denied)
 	}
 	if s.Policy.Target == 0 {
 		say("Target is not set: a lease lasts %v here.", full.TargetInForce())
@@ -293,7 +295,7 @@ var keys = regexp.MustCompile(` \([a-z]+_[a-z0-9_]+\)`)
 // inWords replaces the names of fields, figures and flags by words of the page.
 var inWords = strings.NewReplacer("Use --duration", "Use a simulated time of", "--reps", "runs",
 	"--overcommit-max", "an overcommit", "policy.calls_per_second", "budget of calls", "policy.fallback", "Fallback",
-	"call_timeout", "the time limit of a call", " (redis.shards)", "", "false_reject_ratio", "wrong rejects",
+	"replications", "runs", "replication", "run", "call_timeout", "the time limit of a call", " (redis.shards)", "", "false_reject_ratio", "wrong rejects",
 	search.BoundFigure, "tokens above the bound")
 
 // plain returns text of a report in the page's words.

@@ -167,17 +167,16 @@ func (s *settings) check(k knob, text string) (allowed string) {
 	return ""
 }
 
-// scenario returns the scenario of s at a load. Each run has a warm-up and the given counted seconds. A load
-// above the limit spends the burst during the warm-up. withFault includes the fault.
+// scenario returns the scenario of s at a load. Each run has the given counted seconds after a warm-up, in which the
+// fleet settles; a warm-up that is longer than the counted time is cut. withFault includes the fault.
 func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario {
 	in := func(unit time.Duration, x float64) time.Duration {
 		return time.Duration(math.Round(min(x*float64(unit), float64(math.MaxInt64/2))))
 	}
-	warmup := math.Ceil(10*min(s.drain(load), max(seconds, s.seconds()))) / 10
 	trip := in(time.Millisecond, s.numbers["round_trip_ms"])
 	sc := sim.Scenario{
 		Name:     "from-the-page",
-		Duration: in(time.Second, warmup+seconds), Warmup: in(time.Second, warmup), Reps: fullReps, Seed: 1,
+		Duration: in(time.Second, seconds), Reps: fullReps, Seed: 1,
 		Limits: []lease.Limit{{Tokens: int64(s.numbers["rate"]), Per: time.Second, Burst: int64(s.numbers["burst"])}},
 		Policy: lease.Policy{
 			Target: in(time.Millisecond, s.numbers["target_ms"]), TTL: in(time.Millisecond, s.numbers["ttl_ms"]),
@@ -189,6 +188,8 @@ func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario 
 	}
 	sc.Network.RoundTrip = sim.DurationDist{Dist: sim.Dist{
 		Kind: sim.DistLognormal, P: float64(trip), Q: float64(trip * 35 / 8)}}
+	warmup := math.Ceil(min(sc.Defaults().Settling().Seconds(), max(seconds, s.seconds())))
+	sc.Warmup, sc.Duration = in(time.Second, warmup), in(time.Second, warmup+seconds)
 	kind := s.text["fault"]
 	if !withFault || kind == noFault {
 		return sc
@@ -210,15 +211,6 @@ func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario 
 		sc.Redis.Faults = []sim.RedisFault{fault}
 	}
 	return sc
-}
-
-// drain returns the seconds in which a load spends the burst, with a reserve of 30 %. For a load below the limit,
-// drain returns 0.
-func (s *settings) drain(load float64) float64 {
-	if load <= 1 {
-		return 0
-	}
-	return 1.3 * s.numbers["burst"] / (s.numbers["rate"] * (load - 1))
 }
 
 func (s *settings) validate() []wrong {

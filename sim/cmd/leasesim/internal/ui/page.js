@@ -20,7 +20,7 @@ const show = (e, is) => { e.hidden = !is }
 // place moves the slider of a knob to the step nearest to the value of the field. For an empty field, that is step 0.
 function place(knob) {
   if (!knob.slider) return
-  const x = Number(knob.field.value), far = s => s === '' ? Infinity : Math.abs(Math.log(s / x))
+  const x = Number(knob.field.value.replaceAll(',', '')), far = s => s === '' ? Infinity : Math.abs(Math.log(s / x))
   const at = knob.field.value.trim() === '' ? 0 : knob.steps.reduce((best, s, i) => far(s) < far(knob.steps[best]) ? i : best, 0)
   Object.assign(knob.slider, { min: 0, max: knob.steps.length - 1, value: at })
   knob.slider.setAttribute('aria-valuetext', knob.field.value || 'default')
@@ -86,7 +86,7 @@ const number = text => text.match(/^[^,a-z]*/)[0].trim()
 const verdicts = all => all.map(v => element('p', { className: 'verdict ' + v.Mood }, v.Text))
 
 // The page shows the values before the last change beside the new values.
-let shown = {}, before = {}, running = new AbortController(), timer, answered
+let planner, used, shown = {}, before = {}, running = new AbortController(), timer, answered
 
 // fresh marks parts of the page that show the present settings.
 const fresh = (...ids) => ids.forEach(id => $(id).classList.remove('stale'))
@@ -99,7 +99,7 @@ const parts = {
     fresh('figures', 'meanings', 'verdicts', 'time')
     const was = f => (before[f.name] ?? f.value) === f.value ? '' : ' was ' + number(before[f.name])
     $('figures').replaceChildren(...e.figures.map(f => element('div', {}, element('dt', {}, f.name),
-      element('dd', {}, number(f.value), element('small', {}, [was(f), f.fault].filter(Boolean).join(', '))))))
+      element('dd', {}, number(f.value), ...f.fault ? [element('small', {}, f.fault)] : [], element('small', {}, was(f))))))
     $('meanings').replaceChildren(...e.figures.map(f => element('p', {}, element('b', {}, f.name),
       ` ${f.exact}${f.value.slice(number(f.value).length)}. ${f.text}`)))
     shown = Object.fromEntries(e.figures.map(f => [f.name, f.value]))
@@ -138,7 +138,9 @@ async function simulate(headers) {
   show($('stop'), true)
   $('status').textContent = 'Simulating …'
   for (const id of ['figures', 'meanings', 'verdicts', 'time', 'loads', 'curves', 'rivals', 'planOf']) $(id).classList.add('stale')
-  if ($('planOf').hasChildNodes() && !planner) $('planning').textContent = 'This plan is for earlier settings.'
+  if ($('planOf').hasChildNodes() && !planner) $('planning').textContent = used ? 'The settings have the policy of this plan.' : 'This plan is for earlier settings.'
+  if (used) fresh('planOf')
+  used = false
   await ask('simulate', headers, mine.signal, e => parts[e.kind](e))
   if (mine === running) { show($('stop'), false); show($('progress'), false) }
 }
@@ -165,7 +167,6 @@ $('knobs').addEventListener('submit', e => e.preventDefault())
 $('reset').onclick = () => { unknown.length = 0; for (const k of knobs) set(k.name, k.standard) }
 $('stop').onclick = () => { running.abort(); $('status').textContent = 'Stopped.'; show($('stop'), false); show($('progress'), false) }
 
-let planner
 $('plan').onclick = async () => {
   planner?.abort()
   const mine = planner = new AbortController()
@@ -184,7 +185,7 @@ $('plan').onclick = async () => {
     tables($('planOf'), e.tables)
     $('planOf').prepend(...verdicts(e.verdicts))
     show($('use'), e.policy)
-    $('use').onclick = () => { set('target_ms', e.policy.default_target ? '' : millis(e.policy.target)); set('ttl_ms', e.policy.default_ttl ? '' : millis(e.policy.ttl)) }
+    $('use').onclick = () => { used = true; set('target_ms', e.policy.default_target ? '' : millis(e.policy.target)); set('ttl_ms', e.policy.default_ttl ? '' : millis(e.policy.ttl)) }
   })
   if (mine !== planner) return
   planner = null

@@ -152,7 +152,7 @@ func TestAnInvalidKnobSaysTheAllowedValues(t *testing.T) {
 		"target_ms=1e9":              "target_ms: is 277h46m40s, must be 1ms to 30m0s",
 		"ttl_ms=1":                   "ttl_ms: is 1ms, must be",
 		"fault=flood":                `fault: is "flood", must be one of none, hang`,
-		"seconds=1e9":                "seconds: is 277777h46m53s, must be 1ms to 720h0m0s",
+		"seconds=1e9":                "seconds: is 277777h46m57s, must be 1ms to 720h0m0s",
 		"round_trip_ms=1e12":         "round_trip_ms: is ",
 		"color=red":                  `: The link has a setting "color", which this page lacks.`,
 		"fault=crash&fault_s=0":      `fault_s: is "0", must be`,
