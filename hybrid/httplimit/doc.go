@@ -26,9 +26,8 @@
 //
 // # The fields of an answer
 //
-// RateLimit-Policy has all limits of the request's keys. RateLimit has the limit that binds, which is the
-// limit with the longest wait. The fields follow draft-ietf-httpapi-ratelimit-headers-10, not yet version -11
-// of 2026-05-23:
+// RateLimit-Policy has all limits of the request's keys. RateLimit has hybrid.Result.Limit, the limit that
+// binds. The fields follow draft-ietf-httpapi-ratelimit-headers-10, not yet version -11 of 2026-05-23:
 //
 //	RateLimit-Policy: "default";q=100;w=60
 //	RateLimit: "default";r=50;t=30

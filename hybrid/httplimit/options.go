@@ -82,10 +82,10 @@ const (
 	// FieldsNone selects no field except Retry-After.
 	FieldsNone FieldSet = 0
 	// FieldsDraft, the default, selects RateLimit-Policy, with all limits, and RateLimit, with the limit that
-	// has the longest wait.
+	// binds.
 	FieldsDraft FieldSet = 1
 	// FieldsLegacy selects X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, of the limit that
-	// has the longest wait. X-RateLimit-Reset is a time in seconds since 1970.
+	// binds. X-RateLimit-Reset is a time in seconds since 1970.
 	FieldsLegacy FieldSet = 2
 )
 

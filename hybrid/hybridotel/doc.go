@@ -34,7 +34,7 @@
 //	yuzhi.keys                       updowncounter {key}        yuzhi.state=resting, active, degraded
 //	yuzhi.nodes.away                 gauge         {node}       yuzhi.node; 1 while the node does not answer, else 0
 //	yuzhi.conflicts                  counter       {conflict}   the bucket has other limits under one version
-//	yuzhi.lease.calls                counter       {call}       one call for each key
+//	yuzhi.lease.calls                counter       {call}       each for one key
 //	yuzhi.lease.failures             counter       {call}       calls that failed or were late
 //	yuzhi.lease.round_trips          counter       {round_trip} exchanges with the store, of any number of calls
 //	yuzhi.lease.rtt                  gauge         s            99th percentile of the slowest node

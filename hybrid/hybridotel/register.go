@@ -122,9 +122,9 @@ func (v *value) add(n float64, collection uint64) {
 }
 
 // report reports v at the end of a collection. A rising value is reported even if no Limiter has it any more.
-// Stats.Admitted falls when Reservation.Cancel gives tokens back, and Stats.Denied when a Join denies. A
-// reader would take a fall for a restart and add the whole count again, so the reported value stays constant
-// until the count exceeds it.
+// Stats.Admitted falls when Reservation.Cancel or a denied Join gives tokens back. A reader would take a fall
+// for a restart and add the whole count again, so the reported value stays constant until the count exceeds
+// it.
 func (v *value) report(o metric.Observer, instrument metric.Observable, collection uint64) {
 	with := metric.WithAttributeSet(v.attributes)
 	if v.collection != collection {
@@ -214,7 +214,7 @@ var all = []observed{
 			emit(float64(all-s.FallbackDenied), result, sourceKey.String("lease"))
 			emit(float64(s.FallbackDenied), result, sourceKey.String("fallback"))
 		}},
-	{"yuzhi.tokens.granted_to_waiters", "{token}", rising, "Tokens granted by lease calls for which requests waited.",
+	{"yuzhi.tokens.granted_to_waiters", "{token}", rising, "Tokens granted to requests that waited for a lease call.",
 		plain(func(s *hybrid.Stats) int64 { return s.GrantedToWaiters })},
 	{"yuzhi.tokens.table_full", "{token}", rising, "Tokens denied: all of Config.KeysMax keys were in use.",
 		plain(func(s *hybrid.Stats) int64 { return s.TableFull })},
