@@ -62,7 +62,8 @@ type Config struct {
 	// Versions, usually 0, new limits are in force two TTLs after the last call of a process with the old
 	// limits. Under equal Versions an added limit starts empty (see Refresh), because adding a limit
 	// repeatedly would otherwise grant a burst each time. With a higher Version an added limit starts full:
-	// raise Version to add a quota to a running fleet. A higher Version also removes limits of SetLimits.
+	// raise Version to add a quota to a running fleet. A higher Version also removes limits of SetLimits,
+	// even Blocked.
 	Version int64
 	Policy  lease.Policy // settings of leasing
 	Scope   Scope        // processes that share a bucket; all by default
@@ -171,8 +172,9 @@ const (
 // that run for a request get the whole key.
 //
 // NodeAway, NodeBack, KeyFailed, Lost, Conflict, LimitsChanged and NearlyUsed run one at a time, in the order
-// of their causes, on any goroutine of the Limiter. Hooks may use the Limiter. Only Denied and Misconfigured
-// may block: any other hook delays lease calls and later events.
+// of their causes, on any goroutine of the Limiter. The other hooks may run at the same time on several
+// goroutines, Denied on that of the request. Hooks may use the Limiter. Only Denied and Misconfigured may
+// block: any other hook delays lease calls and later events.
 type Events struct {
 	// Granted runs after a lease call that brought n tokens.
 	Granted func(key string, n int64)

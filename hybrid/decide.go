@@ -79,7 +79,7 @@ type Result struct {
 	Remaining int64  // tokens in this process and in the bucket at the last reply, less Policy.Headroom
 	// RetryAfter is the time until the tokens can exist: 0 if OK, above 0 for a denial. A caller that sleeps
 	// RetryAfter between attempts is denied at most once per token. In an outage RetryAfter is the time until
-	// the local share has the tokens, or CallTimeout without a local share.
+	// the local share has the tokens, or CallTimeout if it never has them.
 	RetryAfter time.Duration
 	// ResetAfter is the longest time until the limit is full again if nothing is drawn.
 	ResetAfter time.Duration

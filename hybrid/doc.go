@@ -5,8 +5,8 @@
 // + overcommit + rate x window, plus the refunds within the window. With FallbackDeny this bound holds
 // through any outage. With FallbackLocalShare, the default, a process that cannot reach the store admits its
 // part of the rate and of the bucket's remaining tokens. If all processes lose the store, together they may
-// exceed the bound by about a burst. If only some processes lose the store, their parts of the rate add to
-// the bound (docs/protocol.md section 1).
+// exceed the bound by about a burst. If only some processes lose the store, their parts add to the bound
+// (docs/protocol.md section 1).
 //
 // The function Redis makes a Limiter in one call:
 //

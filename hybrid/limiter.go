@@ -112,7 +112,8 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 }
 
 // Peek reads key's bucket in the store. Peek takes no tokens and creates no bucket. Result.OK reports whether
-// the bucket or this process has a token now; Remaining counts the tokens of both. Errors of Peek wrap
+// the bucket and this process together have a token now, and Remaining counts these tokens. After a denial, a
+// process may deny for a while (docs/protocol.md section 8.11) although Peek is OK. Errors of Peek wrap
 // ErrUnavailable (also after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, the error of
 // Config.LimitsFor, or ErrInvalidConfig if LimitsFor returns invalid limits.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {

@@ -74,7 +74,7 @@ func newGroup(store lease.Store, cfg Config) *group {
 func (g *group) open() bool { return g.state.Load() == stateOpen }
 
 // class returns the member of class p, and creates the member on first use. After Shutdown or Close, class
-// creates none and returns the member of class 0.
+// returns the member of class 0 instead of a new one.
 func (g *group) class(p int) *member {
 	if p = min(p, len(g.classes)); p <= 0 {
 		return g.first

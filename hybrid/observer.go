@@ -432,7 +432,7 @@ func (o *observer) keyFailed(key string, err error) {
 // bucket. reported means that the log has named the frozen bucket already.
 func (o *observer) lostBucket(key string, c *lease.Call, reported bool) {
 	if c.Request.Epoch > 0 && c.Grant.Epoch != c.Request.Epoch || c.Grant.Frozen > 0 && !reported {
-		o.warnSeldom(lineBucketLost, key, "hybrid: bucket lost by the store; set limits may be lost too",
+		o.warnSeldom(lineBucketLost, key, "hybrid: bucket lost by the store; limits of SetLimits may be lost too",
 			"grants_nothing_for", c.Grant.Frozen)
 	}
 }

@@ -37,8 +37,8 @@ func (m *member) request(key string, n int64, patience protocol.Patience) reques
 	return p.request(key, p.entry(), n, patience)
 }
 
-// AllowN takes n tokens of key or none; see Allow. AllowN returns false for a negative n or an n above the
-// burst.
+// AllowN takes n tokens of key or none; see Allow. AllowN returns true for an n of 0, and false for a
+// negative n or an n above the burst.
 func (l *Limiter) AllowN(key string, n int64) bool {
 	r := l.first.request(key, n, protocol.OneCall)
 	return r.entry.take(n) || l.first.decide(r).ok
@@ -201,9 +201,10 @@ func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error)
 }
 
 // Refund gives back n admitted tokens that were not used after all. Refund does not wait: the refund travels
-// with the key's next lease call, within a Target. The bucket credits the tokens as if they were taken since
-// the last call. For tokens taken earlier from a window use Reserve and Settle, because the window may no
-// longer count them. A refund of more tokens than were taken breaks the limit.
+// with the key's next lease call, within a Target, and may be lost if that call fails. The bucket credits the
+// tokens as if they were taken since the last call. For tokens taken earlier from a window use Reserve and
+// Settle, because the window may no longer count them. A refund of more tokens than were taken breaks the
+// limit.
 //
 // Refund does nothing after Close, for a negative n, or for a key outside this process's table.
 func (k *Key) Refund(n int64) { k.refund(n, nil) }

@@ -23,7 +23,7 @@ func (q *Queue) Add(f func()) {
 	q.any.Store(true)
 }
 
-// Run runs the queued callbacks, unless another goroutine is in Run and will run them.
+// Run runs the queued callbacks, unless another Run is under way, which runs them.
 func (q *Queue) Run() {
 	if !q.any.Load() {
 		return
