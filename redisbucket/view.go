@@ -218,7 +218,7 @@ type KeyUse struct {
 // per lease, 512 in a pipeline. Each returned key costs one GET. At the default pace a million keys take 20
 // seconds per reading, and rates are averages over these 20 seconds. Busiest writes nothing and runs no
 // script: a user with the permissions +@read and +time, or a replica, is enough. In a cluster Busiest reads
-// all masters. Busiest may miss a key that is created or expires meanwhile.
+// all masters. Busiest may miss a key that is created, expires or moves meanwhile.
 func (s *Store) Busiest(ctx context.Context, o BusiestOptions) (Busiest, error) {
 	o.By, o.Count = cmp.Or(o.By, BySpent), cmp.Or(o.Count, 20)
 	o.Interval, o.KeysMax = cmp.Or(o.Interval, 2*time.Second), cmp.Or(o.KeysMax, 1_000_000)

@@ -120,7 +120,7 @@ func (s *share) window(now clock.Instant, k int, p part) *window {
 	return w
 }
 
-// empty returns when the part p of token bucket k would have been empty, as if a full part had just filled.
+// empty returns when the part p of token bucket k would have been empty. A full part counts as just filled.
 func (s *share) empty(now clock.Instant, k int, p part) clock.Instant {
 	l := p.limits[k]
 	full := now.Add(-p.cost(l, p.burst(l)))
