@@ -78,8 +78,7 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 		b.freeze(b.now + b.lasting(r, 0))
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
-		// A process that had not heard of the loss created this bucket, later than all leases of the lost
-		// bucket.
+		// A process that did not know the lost bucket created this one, after the last grant of the lost one.
 		b.freeze(until)
 	}
 }
