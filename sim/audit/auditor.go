@@ -35,7 +35,7 @@ func (a *Auditor) Admit(now int64, key int32, n int64) {
 		b.last(at).admitted += n
 		return
 	}
-	a.count(at, key, n)
+	a.count(key, moment{at: at, admitted: n})
 }
 
 // Refund records n tokens that the bucket credits now, each of which is a new permit.
@@ -53,7 +53,7 @@ func (a *Auditor) book(now int64, key int32, charged, refunded int64) {
 		m.refunded += refunded
 		return
 	}
-	a.settle(key, moment{at: at, charged: charged, refunded: refunded})
+	a.count(key, moment{at: at, charged: charged, refunded: refunded})
 }
 
 // Open records n tokens that the bucket grants now to a waiting request.
@@ -80,40 +80,24 @@ func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 // pass counts in the meters the moments of key that have become certain.
 func (a *Auditor) pass(key int32) {
 	for m, ok := a.backlogs[key].next(); ok; m, ok = a.backlogs[key].next() {
-		if m.refunded == 0 && m.charged == 0 {
-			a.count(m.at, key, m.admitted)
-		} else {
-			a.settle(key, m)
-		}
+		a.count(key, m)
 	}
 }
 
-func (a *Auditor) count(at int64, key int32, n int64) {
-	a.admitted += n
-	for i := range a.bounds {
-		m := a.meters[int(key)*len(a.bounds)+i]
-		if m == nil {
-			m = a.meter(key, i)
-		}
-		m.Admit(at, n)
-	}
-}
-
-// settle counts the admissions, charges and refunds of the moment m.
-func (a *Auditor) settle(key int32, m moment) {
+// count counts the admissions, charges and refunds of the moment m.
+func (a *Auditor) count(key int32, m moment) {
 	a.admitted += m.admitted
 	for i := range a.bounds {
-		a.meter(key, i).Net(m.at, m.admitted, m.charged, m.refunded)
+		k := int(key)*len(a.bounds) + i
+		if a.meters[k] == nil {
+			a.meters[k] = NewMeter(a.bounds[i])
+		}
+		if m.charged == 0 && m.refunded == 0 {
+			a.meters[k].Admit(m.at, m.admitted)
+		} else {
+			a.meters[k].Net(m.at, m.admitted, m.charged, m.refunded)
+		}
 	}
-}
-
-// meter returns the Meter for bound i of a key.
-func (a *Auditor) meter(key int32, i int) *Meter {
-	m := &a.meters[int(key)*len(a.bounds)+i]
-	if *m == nil {
-		*m = NewMeter(a.bounds[i])
-	}
-	return *m
 }
 
 // End counts all open tokens as admitted, because their requests may still be admitted. End returns the

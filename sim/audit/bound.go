@@ -17,6 +17,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -76,13 +77,12 @@ func (b Bound) rate() rate {
 	return rate{uint64(b.Tokens), uint64(b.Per)}
 }
 
-// wholeTokens returns floor(rate * w), at most MaxInt64, which no count of tokens exceeds.
-func (r rate) wholeTokens(w uint64) int64 {
-	hi, lo := bits.Mul64(r.tokens, w)
-	if hi >= r.nanos {
+// wholeTokens returns units of 1/nanos tokens in whole tokens, rounded down and at most MaxInt64.
+func (r rate) wholeTokens(units exact.Uint128) int64 {
+	if units.Hi >= r.nanos {
 		return math.MaxInt64
 	}
-	q, _ := bits.Div64(hi, lo, r.nanos)
+	q, _ := bits.Div64(units.Hi, units.Lo, r.nanos)
 	return int64(min(q, math.MaxInt64))
 }
 
@@ -95,27 +95,17 @@ func (r rate) covers(tokens, nanos int64) bool {
 	case tokens < 0 && nanos >= 0:
 		return false
 	case tokens < 0:
-		return !exceeds(magnitude(tokens), r.nanos, magnitude(nanos), r.tokens)
+		return !exact.Product(-uint64(nanos), r.tokens).Less(exact.Product(-uint64(tokens), r.nanos))
 	default:
-		return !exceeds(uint64(nanos), r.tokens, uint64(tokens), r.nanos)
+		return !exact.Product(uint64(tokens), r.nanos).Less(exact.Product(uint64(nanos), r.tokens))
 	}
 }
-
-// exceeds reports whether a*b > c*d, exactly.
-func exceeds(a, b, c, d uint64) bool {
-	h1, l1 := bits.Mul64(a, b)
-	h2, l2 := bits.Mul64(c, d)
-	return h1 > h2 || h1 == h2 && l1 > l2
-}
-
-// magnitude returns |x| for a negative x, including MinInt64.
-func magnitude(x int64) uint64 { return -uint64(x) }
 
 // judge compares a window with the bound; admitted counts the tokens certainly admitted in [from, to].
 func (b Bound) judge(from, to, admitted int64) Window {
 	r := b.rate()
 	length := uint64(to) - uint64(from) // right in two's complement for any from <= to
-	flow := r.wholeTokens(length)
+	flow := r.wholeTokens(exact.Product(r.tokens, length))
 	// The excess rounds up because flow rounds down. The order of the subtractions prevents overflow.
 	over := int64(0)
 	if rest := admitted - b.ceiling(); rest > flow {

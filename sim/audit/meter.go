@@ -2,8 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
@@ -46,9 +44,7 @@ func NewMeter(b Bound) *Meter {
 // Admit records that n tokens were admitted at a time in nanoseconds, on any single clock. Admit panics if n
 // is negative, or if at is before the time of an earlier call.
 func (m *Meter) Admit(at, n int64) {
-	if m.isMisused(at, n) {
-		m.misused(at, n)
-	}
+	m.check(at, n)
 	if n == 0 {
 		return
 	}
@@ -73,9 +69,7 @@ func (m *Meter) Admit(at, n int64) {
 // Net records the tokens admitted, charged and refunded at one time. The order within the time is unknown, so
 // Net uses the order with the smallest excess. Net panics as Admit does.
 func (m *Meter) Net(at, n, charged, refunded int64) {
-	if least := min(n, charged, refunded); m.isMisused(at, least) {
-		m.misused(at, least)
-	}
+	m.check(at, min(n, charged, refunded))
 	flow := exact.Product(m.rate.tokens, uint64(at)-uint64(m.last)) // right in two's complement
 	m.started, m.last = true, at
 	if m.window != nil {
@@ -91,14 +85,11 @@ func (m *Meter) Net(at, n, charged, refunded int64) {
 	}
 }
 
-func (m *Meter) isMisused(at, n int64) bool {
-	return n < 0 || m.rate.nanos == 0 || m.started && at < m.last
-}
-
-// misused is a separate function to keep Admit small.
-func (m *Meter) misused(at, n int64) {
-	panic(fmt.Sprintf("audit: Admit(%d, %d) after Admit(%d, ...): n must be 0 or more, time must not decrease, and "+
-		"NewMeter must have made the Meter", at, n, m.last))
+func (m *Meter) check(at, n int64) {
+	if n < 0 || m.rate.nanos == 0 || m.started && at < m.last {
+		panic(fmt.Sprintf("audit: Admit(%d, %d) after Admit(%d, ...): n must be 0 or more, time must not decrease, "+
+			"and NewMeter must have made the Meter", at, n, m.last))
+	}
 }
 
 // peakTokens returns the highest level so far, rounded up and clamped to MaxInt64: the smallest Burst +
@@ -107,17 +98,7 @@ func (m *Meter) peakTokens() int64 {
 	if m.window != nil {
 		return m.window.peak
 	}
-	if m.peak.Hi >= m.rate.nanos {
-		return math.MaxInt64
-	}
-	whole, rest := bits.Div64(m.peak.Hi, m.peak.Lo, m.rate.nanos)
-	if whole >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	if rest > 0 {
-		whole++
-	}
-	return int64(whole)
+	return m.rate.wholeTokens(m.peak.Plus(exact.Uint128{Lo: m.rate.nanos - 1}))
 }
 
 // ExceededBy returns the number of tokens, rounded up, by which the worst window so far exceeds the bound, or

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -208,7 +209,7 @@ func TestRateArithmeticIsThatOfUnboundedIntegers(t *testing.T) {
 		tokens, per := big.NewInt(b.Tokens), big.NewInt(int64(b.Per))
 
 		w := number()
-		flow, got := new(big.Int).Mul(tokens, new(big.Int).SetUint64(w)), r.wholeTokens(w)
+		flow, got := new(big.Int).Mul(tokens, new(big.Int).SetUint64(w)), r.wholeTokens(exact.Product(r.tokens, w))
 		flow.Div(flow, per)
 		testkit.Must(t, flow.IsInt64() && flow.Int64() == got || !flow.IsInt64() && got == math.MaxInt64,
 			"%+v: in %d ns flow %v, got %d", b, w, flow, got)

@@ -3,6 +3,7 @@ package audit
 import (
 	"math"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -10,11 +11,8 @@ func (b Bound) windowed() bool { return b.Kind != lease.KindBucket }
 
 // period returns the number of the calendar period that contains a time.
 func (b Bound) period(at int64) int64 {
-	k, into := at/int64(b.Per), at%int64(b.Per)
-	if into < 0 {
-		k, into = k-1, into+int64(b.Per)
-	}
-	if into < int64(b.Offset) {
+	k := exact.FloorDiv(at, int64(b.Per))
+	if at-k*int64(b.Per) < int64(b.Offset) { // right in two's complement, even if the product overflows
 		k--
 	}
 	return k
