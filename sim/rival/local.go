@@ -156,10 +156,7 @@ type view struct {
 	pending int64 // tokens admitted since the last settlement
 }
 
-func newSettleAfterwards(f Fleet) (Algorithm, error) { return settlingEvery(100_000, f) }
-
-// settlingEvery returns a settleAfterwards with a period in microseconds.
-func settlingEvery(period int64, f Fleet) (Algorithm, error) {
+func newSettleAfterwards(f Fleet) (Algorithm, error) {
 	full, err := NewCentral(f.Limits)
 	if err == nil && full.windowed {
 		err = fmt.Errorf("%w: settle_afterwards supports only token buckets", ErrLimit)
@@ -168,7 +165,7 @@ func settlingEvery(period int64, f Fleet) (Algorithm, error) {
 		return nil, err
 	}
 	return &settleAfterwards{
-		full: full, period: period, first: f.Processes,
+		full: full, period: 100_000, first: f.Processes,
 		stores: slices.Repeat([]store{{Central: full}}, f.Keys), views: pairs[view]{}, since: map[int]int64{},
 	}, nil
 }

@@ -74,8 +74,8 @@ func batching(t *testing.T, batch int64, f Fleet) Algorithm {
 // settling returns settle_afterwards with a period in microseconds.
 func settling(t *testing.T, period int64, f Fleet) Algorithm {
 	t.Helper()
-	a, err := settlingEvery(period, f)
-	testkit.NoErr(t, err)
+	a := start(t, "settle_afterwards", f)
+	a.(*settleAfterwards).period = period
 	return a
 }
 
@@ -211,7 +211,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		{"sliding_cells", fleetOf(1, lease.Every(9*time.Microsecond)), ErrLimit, []string{"9/10 us", "at least 1"}},
 		{"fixed_window", fleetOf(1, lease.Limit{Tokens: 3, Per: time.Microsecond, Burst: 1}), ErrLimit,
 			[]string{"1/3 us"}},
-		{"sliding_cells", coprime, ErrLimit, []string{"cannot be divided exactly"}},
+		{"sliding_cells", coprime, ErrLimit, []string{"both numbers below 2^63"}},
 		{"static_split", crooked, ErrLimit, []string{"cannot be divided exactly"}},
 	} {
 		a, err := New(c.name, c.fleet)

@@ -3,7 +3,6 @@ package rival
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"math/big"
 	"math/bits"
 	"slices"
@@ -134,7 +133,6 @@ type cellRule struct {
 type counters struct {
 	*cellRule
 	cells []counter // ordered by cell
-	next  int64     // true time before which no counter expires
 }
 
 type counter struct {
@@ -154,16 +152,9 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 	for _, l := range f.Limits {
 		// Burst/R/count in microseconds; Per is in nanoseconds.
 		length := times(big.NewRat(l.Capacity(), l.Tokens), big.NewRat(int64(l.Per), 1000*count))
-		bound := ""
-		switch {
-		case length.Cmp(big.NewRat(1, 1)) < 0:
-			bound = "must be at least 1"
-		case length.Num().BitLen() > 63 || length.Denom().BitLen() > 63:
-			bound = "cannot be divided exactly: both numbers must be below 2^63"
-		}
-		if bound != "" {
-			return nil, fmt.Errorf("%w: limit %v in %d cells: a cell has %v us, %s",
-				ErrLimit, l, count, length, bound)
+		if length.Cmp(big.NewRat(1, 1)) < 0 || length.Num().BitLen() > 63 || length.Denom().BitLen() > 63 {
+			return nil, fmt.Errorf("%w: limit %v in %d cells: a cell has %v us, must be at least 1, and both "+
+				"numbers below 2^63", ErrLimit, l, count, length)
 		}
 		rules = append(rules, cellRule{
 			quota: l.Capacity(), history: history, origin: l.Offset.Microseconds(), scale: length.Denom().Uint64(),
@@ -189,14 +180,7 @@ func (r *cellRule) cell(at int64) (k int64, into uint64) {
 }
 
 func (c *counters) expire(now, _ int64) {
-	if now < c.next {
-		return
-	}
 	c.cells = slices.DeleteFunc(c.cells, func(x counter) bool { return now >= x.until })
-	c.next = math.MaxInt64
-	for _, x := range c.cells {
-		c.next = min(c.next, x.until)
-	}
 }
 
 func (c *counters) hasRoom(local, n int64) bool {
@@ -215,7 +199,6 @@ func (c *counters) hasRoom(local, n int64) bool {
 	return n <= room && !exact.Product(uint64(room-n), c.length).Less(exact.Product(uint64(oldest), c.length-into))
 }
 
-// add may set next too early, after which expire looks at all counters once more.
 func (c *counters) add(now, local, n int64) {
 	k, _ := c.cell(local)
 	until := now + c.keep
@@ -226,7 +209,6 @@ func (c *counters) add(now, local, n int64) {
 		return
 	}
 	c.cells = slices.Insert(c.cells, i, counter{k, n, until})
-	c.next = min(c.next, until)
 }
 
 func (c *counters) clone() window {
