@@ -41,7 +41,7 @@ type Source struct {
 func New(s Source) Stream {
 	switch s.Workload.Kind {
 	case scenario.Constant:
-		return newEvenly(s)
+		return &evenly{gap: s.gap(), phase: s.Stream.Float64(), start: s.Start}
 	case scenario.Poisson:
 		return &poisson{stream: s.Stream, gap: s.gap(), at: float64(s.Start)}
 	case scenario.OnOff:
@@ -72,10 +72,6 @@ type evenly struct {
 	start      int64
 }
 
-func newEvenly(s Source) *evenly {
-	return &evenly{gap: s.gap(), phase: s.Stream.Float64(), start: s.Start}
-}
-
 // Next computes the n-th time from the start, so that rounding errors do not accumulate.
 func (a *evenly) Next(now int64) int64 {
 	at := float64(a.start) + float64((float64(a.n)+a.phase)*a.gap)
@@ -102,9 +98,6 @@ func Shares(n int, s float64) []float64 {
 	}
 	return shares
 }
-
-// KeyWeights returns the popularity of each key.
-func KeyWeights(k scenario.Keys) *random.Weights { return random.NewWeights(Shares(k.Count, k.Zipf)) }
 
 // Recording is a trace divided between the processes that replay it. A Recording never changes.
 type Recording struct {

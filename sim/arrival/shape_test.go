@@ -137,7 +137,7 @@ func TestSharesFollowZipf(t *testing.T) {
 
 func TestKeysAreAsPopularAsZipfSays(t *testing.T) {
 	const n = 200_000
-	weights, r := KeyWeights(scenario.Keys{Count: 5, Zipf: 1}), random.New(26)
+	weights, r := random.NewWeights(Shares(5, 1)), random.New(26)
 	var counts [5]int
 	for range n {
 		counts[weights.Draw(&r)]++

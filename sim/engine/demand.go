@@ -65,7 +65,7 @@ type reservation struct {
 
 // prepare initialises the sources of all processes in f.
 func (d *demand) prepare(f *fleet) {
-	d.keys = arrival.KeyWeights(d.s.Keys)
+	d.keys = random.NewWeights(arrival.Shares(d.s.Keys.Count, d.s.Keys.Zipf))
 	d.sources, d.loads = make([]source, len(f.processes)), map[*scenario.Workload]*shared{}
 	for i, g := range f.groups {
 		l := d.loads[g.load]
