@@ -62,6 +62,7 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 	}
 	b.central = slices.Repeat([]rival.Central{central}, keys)
 	var order, later []*process
+	weights := make([]int64, processes)
 	for _, g := range f.groups {
 		order, later = append(order, g.members[:g.Count]...), append(later, g.members[g.Count:]...)
 	}
@@ -69,6 +70,7 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 	for i, p := range append(order, later...) {
 		p.number = i
 		known.Weights = append(known.Weights, p.group.Weight)
+		weights[p.index] = p.group.Weight
 	}
 	for _, name := range s.Rivals {
 		c := &contender{score: score{tally: report.NewTally(processes, keys)}, audit: newAuditor(s, 0)}
@@ -88,10 +90,6 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 			c.Algorithm = a
 		}
 		b.rivals = append(b.rivals, c)
-	}
-	var weights []int64
-	for _, p := range f.processes {
-		weights = append(weights, p.group.Weight)
 	}
 	b.spans = report.NewSpans(weights, 1+len(b.rivals))
 	return b, nil
@@ -134,9 +132,7 @@ func (b *books) asked(r *request) {
 	if r.key == 0 {
 		b.offeredBy[r.p.index] += r.n
 	}
-	if b.classes != nil {
-		b.classes[r.p.group.class].offered += r.n
-	}
+	b.classes[r.p.group.class].offered += r.n
 	for _, c := range b.rivals {
 		if c.remote != nil {
 			c.remote.send(r)
@@ -154,9 +150,7 @@ func (b *books) answered(r *request, ok bool, tokens int64) {
 		b.denials.Add(b.time.now - r.at)
 		return
 	}
-	if b.classes != nil {
-		b.classes[r.p.group.class].admitted += r.n
-	}
+	b.classes[r.p.group.class].admitted += r.n
 	if tokens == 0 {
 		b.degraded += r.n
 		b.audit.Admit(b.time.now, r.key, r.n)
@@ -168,9 +162,7 @@ func (b *books) answered(r *request, ok bool, tokens int64) {
 // shadow records a denied request that proceeds in shadow mode. A shadow request takes no token.
 func (b *books) shadow(r *request) {
 	b.shadowed += r.n
-	if b.classes != nil {
-		b.classes[r.p.group.class].shadowed += r.n
-	}
+	b.classes[r.p.group.class].shadowed += r.n
 }
 
 // owing checks that each new call of a client reports all charges that no reply has confirmed. A call that is
@@ -229,10 +221,8 @@ func (b *books) warm(entries []*entry) {
 	b.denials.Reset()
 	for _, c := range b.rivals {
 		c.tally.Reset()
-		if c.remote == nil {
-			c.tripsWarm = c.RoundTrips()
-		} else {
-			c.remote.sent = 0
+		c.tripsWarm += c.trips()
+		if c.remote != nil {
 			c.remote.waits.Reset()
 		}
 	}
@@ -371,9 +361,10 @@ type contender struct {
 	tripsWarm       int64   // number of round trips in the warm-up
 }
 
+// trips returns the number of round trips since the warm-up.
 func (c *contender) trips() int64 {
 	if c.remote != nil {
-		return c.remote.sent
+		return c.remote.sent - c.tripsWarm
 	}
 	return c.RoundTrips() - c.tripsWarm
 }
@@ -386,7 +377,7 @@ func (c *contender) decided(r *request, at int64, ok bool) {
 	c.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 }
 
-// classesOf sets each group's class, sorted by headroom. classesOf returns nil if all headrooms are equal.
+// classesOf sets each group's class, sorted by headroom.
 func classesOf(groups []*group) (classes []class) {
 	for _, g := range slices.SortedStableFunc(slices.Values(groups), func(a, b *group) int {
 		return cmp.Compare(a.Headroom, b.Headroom)
@@ -396,9 +387,6 @@ func classesOf(groups []*group) (classes []class) {
 		}
 		g.class = len(classes) - 1
 		classes[g.class].groups = append(classes[g.class].groups, g.Name)
-	}
-	if len(classes) < 2 {
-		return nil
 	}
 	return classes
 }

@@ -32,7 +32,7 @@ func TestTheFirstCallOfAProcessWaitsForItsConnection(t *testing.T) {
 	// CLIENT SETINFO are over,
 	testkit.Check(t, calls[0] == 4*far+far/2, "the first call is executed after %v", calls[0])
 	// the handshake counts neither as a round trip nor as an outage,
-	l := run.network.ports[0].links[0]
+	l := run.fleet.processes[0].links[0]
 	testkit.Check(t, l.rules.RTT() == far && !l.breaker.Away(), "a round trip takes %v; away: %v",
 		l.rules.RTT(), l.breaker.Away())
 	// and only requests are denied that came longer than CallTimeout before the answer, or before the
@@ -107,7 +107,7 @@ func TestTheFirstCallToAReplacedServerBringsTheScript(t *testing.T) {
 		if gone {
 			first, other = first+3*far+far+2*far, other+3*far
 		}
-		trip := run.network.ports[0].links[0].rules.RTT()
+		trip := run.fleet.processes[0].links[0].rules.RTT()
 		testkit.Check(t, trip == far, "%s: the longest round trip took %v, want %v", kind, trip, far)
 		testkit.Check(t, slices.Contains(calls, first) && slices.Contains(calls, other),
 			"%s: calls are executed at %v, want %v and %v among them", kind, calls, first, other)

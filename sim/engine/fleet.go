@@ -31,9 +31,11 @@ type process struct {
 	entries  map[int32]*entry // entries of the process, by key
 	single   *entry           // the entry of the only key, if the scenario has one key
 	resting  map[int32]atRest
-	forgetAt int    // length of resting that triggers the next clean-up
-	seq      int64  // number of the process's last lease call
-	id       string // instance id of the process
+	links    []*link // one link per shard; see network.linkTo
+	calls    int64   // number of calls since the warm-up
+	forgetAt int     // length of resting that triggers the next clean-up
+	seq      int64   // number of the process's last lease call
+	id       string  // instance id of the process
 	renames  int
 	policy   lease.Policy
 	config   lease.Config // limits and settings that the process proposes
@@ -208,7 +210,9 @@ func (f *fleet) start(p *process) {
 	if p.state == running {
 		return
 	}
-	p.finish()
+	for _, e := range p.inOrder() {
+		e.finish()
+	}
 	f.books.runs(p, true)
 	p.life++
 	p.state, p.pausedUntil = running, 0
@@ -219,32 +223,18 @@ func (f *fleet) start(p *process) {
 	f.most = max(f.most, f.running)
 }
 
-func (f *fleet) kill(p *process) {
-	if p.state == running {
-		f.books.runs(p, false)
-		p.state = down
-		f.running--
-		p.finish()
+// end ends p, which is down at once, or leaving until its tokens are back in their buckets.
+func (f *fleet) end(p *process, state processState) {
+	if p.state != running {
+		return
 	}
-}
-
-func (p *process) finish() {
+	f.books.runs(p, false)
+	p.state = state
+	f.running--
 	for _, e := range p.inOrder() {
-		e.finish()
-	}
-}
-
-// leave makes p give back its tokens, and end when all tokens are back in their buckets.
-func (f *fleet) leave(p *process) {
-	if p.state == running {
-		f.books.runs(p, false)
-		p.state = leaving
-		f.running--
-		for _, e := range p.inOrder() {
-			if e.state.AtRest() {
-				e.finish()
-				continue
-			}
+		if state == down || e.state.AtRest() {
+			e.finish()
+		} else {
 			e.client.Leave()
 		}
 	}
@@ -278,7 +268,7 @@ func (f *fleet) fail(p *process) {
 		f.plan(p, evKill)
 		return
 	}
-	f.kill(p)
+	f.end(p, down)
 	f.time.at(f.time.now+p.group.Restarts.For.Sample(&p.restarts), evStart, p.index)
 }
 
@@ -302,9 +292,9 @@ func (f *fleet) scale(g *group, to scenario.Step) {
 		case i < to.Count:
 			f.start(p)
 		case to.Kill:
-			f.kill(p)
+			f.end(p, down)
 		default:
-			f.leave(p)
+			f.end(p, leaving)
 		}
 	}
 }

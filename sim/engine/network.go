@@ -20,9 +20,9 @@ type network struct {
 	timeout time.Duration // Scenario.CallTimeout
 	stream  random.Stream
 	redis   *redis
-	ports   []port // one port per process
 	batches slots[batch]
 	made    int64 // number of calls so far
+	calls   int64 // number of calls since the warm-up
 	trips   int64 // number of round trips since the warm-up
 }
 
@@ -60,7 +60,8 @@ type batch struct {
 
 func (n *network) newCall(e *entry, r *lease.Request) call {
 	n.made++
-	n.ports[e.p.index].calls++
+	n.calls++
+	e.p.calls++
 	return call{number: n.made, entry: e, key: e.key, request: *r}
 }
 
@@ -174,26 +175,6 @@ func (n *network) reuse(b *batch) {
 	}
 }
 
-func (n *network) calls() (total int64) {
-	for i := range n.ports {
-		total += n.ports[i].calls
-	}
-	return total
-}
-
-func (n *network) warm() {
-	n.trips = 0
-	for i := range n.ports {
-		n.ports[i].calls = 0
-	}
-}
-
-// port is a process's end of the network.
-type port struct {
-	links []*link // one link per shard; see linkTo
-	calls int64   // number of calls since the warm-up
-}
-
 // link is a process's connection to one shard: the rules of package node, and the calls that wait.
 type link struct {
 	id      int32
@@ -208,35 +189,29 @@ type link struct {
 
 // join gives links to a process that starts. The process does not wait for batches of its former life.
 func (n *network) join(p *process, shards int) {
-	for _, l := range n.ports[p.index].links {
+	for _, l := range p.links {
 		if l != nil {
 			for _, x := range l.rules.UnderWay() {
 				n.abandon(x.Owner.(*batch))
 			}
 		}
 	}
-	n.ports[p.index].links = make([]*link, shards)
+	p.links = make([]*link, shards)
 }
 
 func (n *network) linkOf(e *entry) *link { return n.linkTo(e.p, e.shard) }
 
 // linkTo returns p's link to a shard, made on first use: a process of a large fleet uses few links.
 func (n *network) linkTo(p *process, shard int32) *link {
-	links := n.ports[p.index].links
-	if l := links[shard]; l != nil {
+	if l := p.links[shard]; l != nil {
 		return l
 	}
 	jitter := p.holders // a copy, because the entries use the stream itself
-	l := &link{id: p.index*int32(len(links)) + shard, p: p, shard: shard}
+	l := &link{id: p.index*int32(len(p.links)) + shard, p: p, shard: shard}
 	l.breaker = protocol.NewBreaker(p.config.Target, p.config.TTL, jitter.Uint64()+uint64(shard))
 	l.rules.Init(l.breaker, n.timeout)
-	links[shard] = l
+	p.links[shard] = l
 	return l
-}
-
-func (n *network) linkAt(id int32) *link {
-	shards := int32(len(n.redis.shards))
-	return n.ports[id/shards].links[id%shards]
 }
 
 func (l *link) now(n *network) clock.Instant { return l.p.local(n.time.now) }

@@ -84,7 +84,7 @@ func TestRedisIsBusyForEachCallAndExchangeAndWaking(t *testing.T) {
 		s.Workload = regularly(time.Millisecond, time.Second)
 		run := simulate(t, s)
 		// then Redis is busy for each of them, exactly: nearly all exchanges find it idle.
-		calls, trips := run.network.calls(), run.network.trips
+		calls, trips := run.network.calls, run.network.trips
 		busy := run.redis.shards[0].busy - calls*int64(c.service) - trips*int64(c.exchange)
 		woken := busy / max(1, int64(c.wake))
 		if busy != woken*int64(c.wake) || c.wake > 0 && (woken > trips || woken < trips*9/10) || calls < 10 {

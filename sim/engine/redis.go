@@ -279,7 +279,7 @@ type remote struct {
 	shards  []*counter
 	fresh   rival.Remote // a copy of the rival without state
 	asking  *ask         // request that a shard executes now
-	sent    int64        // number of asks sent since the warm-up
+	sent    int64        // number of asks sent
 	waits   report.Waits
 
 	contender *contender // the rival, which records each decision
@@ -315,8 +315,6 @@ func (r *remote) start(fresh rival.Remote) {
 // local returns the time by the process's clock at which the process sent the request.
 func (r *remote) local(int, int64) int64 { return r.asking.p.wall(r.asking.at) - serverStart }
 
-func (r *remote) counterOf(a *ask) *counter { return r.shards[int(a.key)%len(r.shards)] }
-
 func (r *remote) send(q *request) {
 	n := r.network
 	r.deliver(n.time.now)
@@ -347,7 +345,7 @@ func (r *remote) deliver(now int64) {
 	for len(r.way.heap) > 0 && r.way.heap[0].at <= now {
 		e := r.way.heap[0]
 		r.way.pop()
-		r.counterOf(r.asks.all[e.id]).arrive(e.id, e.at)
+		r.shards[int(r.asks.all[e.id].key)%len(r.shards)].arrive(e.id, e.at)
 	}
 }
 

@@ -34,7 +34,6 @@ func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	r.network.redis = &r.redis
 	r.fleet = fleet{time: &r.time, s: s, network: &r.network, books: &r.books, demand: &r.demand}
 	r.fleet.assemble(seed)
-	r.network.ports = make([]port, len(r.fleet.processes))
 	r.demand = demand{time: &r.time, s: s, seed: seed, fleet: &r.fleet, books: &r.books}
 	r.demand.prepare(&r.fleet)
 	var err error
@@ -176,12 +175,10 @@ func (r *replication) handle(e event) {
 	case evSettle:
 		r.demand.settle(r.demand.reservations.all[e.id])
 
-	case evDraws:
-		if l := r.network.linkAt(e.id); l != nil {
+	case evDraws, evLook:
+		if l := r.concerned(e).links[int(e.id)%len(r.redis.shards)]; l != nil && e.kind == evDraws {
 			r.network.depart(l)
-		}
-	case evLook:
-		if l := r.network.linkAt(e.id); l != nil {
+		} else if l != nil {
 			r.network.look(l)
 		}
 	case evFlush:
@@ -231,7 +228,10 @@ func (r *replication) counts() report.Counts {
 func (r *replication) warm() {
 	r.recorder.Warm(r.counts())
 	r.books.warm(r.fleet.entries.all)
-	r.network.warm()
+	r.network.calls, r.network.trips = 0, 0
+	for _, p := range r.fleet.processes {
+		p.calls = 0
+	}
 	r.redis.warm()
 }
 
@@ -262,7 +262,7 @@ func (r *replication) outcome() report.Outcome {
 		FalseRejectRatio: own.FalseRejectRatio, StartStock: own.StartStock, FaultStock: own.FaultStock,
 		SwappedRatio: own.SwappedRatio, RoundTripsPerS: figure(float64(r.network.trips) / seconds),
 		Jain: own.Jain, WorstShare: own.WorstShare,
-		CallsPerS: figure(float64(r.network.calls()) / seconds),
+		CallsPerS: figure(float64(r.network.calls) / seconds),
 		RedisCPU:  figure(float64(r.redis.cpu()) / 1e9 / seconds),
 		Stranded:  figure(r.recorder.Stranded()), Burnt: figure(b.burnt(r.fleet.entries.all) - b.burntBefore),
 		Degraded: figure(b.degraded), Shadowed: figure(b.shadowed),
@@ -280,16 +280,18 @@ func (r *replication) outcome() report.Outcome {
 		}
 		o.Rivals = append(o.Rivals, its)
 	}
-	for _, c := range b.classes {
-		o.Classes = append(o.Classes, report.ClassReport{
-			Headroom: c.headroom, Groups: c.groups, Offered: figure(c.offered), Admitted: figure(c.admitted),
-			AdmittedRatio: figure(report.Part(c.admitted, c.offered, 1)), Shadowed: figure(c.shadowed),
-		})
+	if len(b.classes) > 1 {
+		for _, c := range b.classes {
+			o.Classes = append(o.Classes, report.ClassReport{
+				Headroom: c.headroom, Groups: c.groups, Offered: figure(c.offered), Admitted: figure(c.admitted),
+				AdmittedRatio: figure(report.Part(c.admitted, c.offered, 1)), Shadowed: figure(c.shadowed),
+			})
+		}
 	}
 	for i, p := range r.fleet.processes {
 		o.Members = append(o.Members, report.Member{
 			Group: p.group.Name, Offered: b.offeredBy[i], Admitted: b.tally.ByProcess[i],
-			Share: shares[i], Calls: r.network.ports[i].calls,
+			Share: shares[i], Calls: p.calls,
 		})
 	}
 	return o

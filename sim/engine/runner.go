@@ -101,9 +101,6 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 	return ended, err
 }
 
-// interruptedEvery is the number of events between two checks of the context and two reports of progress.
-const interruptedEvery = 1 << 16
-
 // replicateOnce runs one replication. A panic of the simulated code reports the scenario and the seed.
 func replicateOnce(
 	ctx context.Context, s *scenario.Scenario, seed uint64, tell func(part float64),
@@ -119,7 +116,7 @@ func replicateOnce(
 	}
 	for n := 0; r.goesOn(); n++ {
 		r.step()
-		if n%interruptedEvery == 0 {
+		if n%(1<<16) == 0 {
 			if ctx.Err() != nil {
 				return nil, fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
 			}
