@@ -196,11 +196,6 @@ func (b *books) compare(record func(a *report.Accuracy, d report.Decided)) (cent
 	return central
 }
 
-func (b *books) point() {
-	b.compare((*report.Accuracy).Point)
-	b.spans.Point(b.time.now, b.count)
-}
-
 func (b *books) turn(to report.Phase) {
 	b.compare(func(a *report.Accuracy, d report.Decided) { a.Turn(to, d) })
 }

@@ -119,16 +119,6 @@ func (d *demand) begin(p *process) {
 	}
 }
 
-// arrive makes the request of the agenda's first event, an arrival.
-func (d *demand) arrive(p *process) {
-	if p.state != running {
-		d.time.pop()
-		return
-	}
-	key, n := d.next(p)
-	d.ask(p, key, n)
-}
-
 // next draws the request of the agenda's first event, and replaces the event by p's next arrival.
 func (d *demand) next(p *process) (key int32, n int64) {
 	src := &d.sources[p.index]

@@ -92,7 +92,9 @@ func (e *entry) decide(r request) {
 	d := e.client.Decide(now, ask)
 	switch {
 	case d.Verdict == protocol.VerdictWait:
-		e.enqueue(r, ask, now)
+		w := e.newWaiter(&r, ask)
+		e.fleet.time.at(e.p.after(e.fleet.time.now, g.waits), evWaitEnd, w.id)
+		e.client.Enqueue(now, &w.Waiter)
 	case d.OK() && d.Source != lease.SourceFallback:
 		if x := r.reservation; x != nil {
 			x.tokens, x.draw = r.n, d.Draw
@@ -117,13 +119,6 @@ func (e *entry) answer(r *request, ok bool, tokens int64) {
 	} else if x != nil {
 		e.fleet.demand.reservations.give(x.id)
 	}
-}
-
-// enqueue makes r wait, for as long as the waits of its group at most.
-func (e *entry) enqueue(r request, ask protocol.Ask, now clock.Instant) {
-	w := e.newWaiter(&r, ask)
-	e.fleet.time.at(e.p.after(e.fleet.time.now, e.p.group.waits), evWaitEnd, w.id)
-	e.client.Enqueue(now, &w.Waiter)
 }
 
 func (w *waiter) end() {

@@ -132,8 +132,9 @@ func (r *replication) step() {
 	case p != nil && p.pausedUntil > 0:
 		r.time.pop()
 		r.time.at(p.sees(e.kind), e.kind, e.id)
-	case e.kind == evArrival:
-		r.demand.arrive(p)
+	case e.kind == evArrival && p.state == running:
+		key, n := r.demand.next(p)
+		r.demand.ask(p, key, n)
 	default:
 		r.time.pop()
 		r.time.cancel(e.kind, e.id)
@@ -242,7 +243,8 @@ func (r *replication) sample() {
 		levels.Level, levels.Ledger = b.Level(), b.Ledger()
 	}
 	r.recorder.Add(r.counts(), levels)
-	r.books.point()
+	r.books.compare((*report.Accuracy).Point)
+	r.books.spans.Point(r.time.now, r.books.count)
 	if next := r.time.now + r.recorder.Step; next < int64(r.s.Duration) {
 		r.time.at(next, evSample, 0)
 	}
