@@ -41,19 +41,16 @@ func newVolleys(s Source) *volleys {
 	return a
 }
 
-// begin starts the n-th volley.
 func (a *volleys) begin(n int64) {
 	before := math.Floor(float64(float64(n)*a.size) + a.carry)
 	after := math.Floor(float64(float64(n+1)*a.size) + a.carry)
 	a.n, a.sent, a.many = n, 0, int64(after-before)
 }
 
-// moment returns the time of request i of the volley.
 func (a *volleys) moment(i int64) int64 {
 	return a.n*a.every - a.ahead + int64(float64(a.within)*(float64(i)/float64(a.many)))
 }
 
-// Next implements Stream.
 func (a *volleys) Next(now int64) int64 {
 	for a.sent == a.many {
 		if (a.n+1)*a.every-a.ahead >= a.end {

@@ -13,7 +13,6 @@ type poisson struct {
 	at     float64 // with fractions of a nanosecond, which matter for a rate near 1/ns
 }
 
-// Next implements Stream.
 func (a *poisson) Next(now int64) int64 {
 	a.at += float64(a.gap * a.stream.Exp())
 	return moment(a.at, now)
@@ -45,7 +44,6 @@ func newOnOff(s Source) *onOff {
 	return a
 }
 
-// Next implements Stream.
 func (a *onOff) Next(now int64) int64 {
 	for a.at < a.end {
 		if at := a.at + float64(a.gap*a.stream.Exp()); at < a.until {
@@ -73,7 +71,6 @@ func newFlash(s Source) *flash {
 	}
 }
 
-// Next implements Stream.
 func (a *flash) Next(now int64) int64 {
 	for {
 		gap, until := a.gap, math.Inf(1)

@@ -45,7 +45,6 @@ type moment struct {
 	seq uint64
 }
 
-// eventKind is the kind of an event, and determines which table the event's id indexes.
 type eventKind uint8
 
 const (

@@ -95,7 +95,6 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 	return b, nil
 }
 
-// runs records that p begins to run, or ends.
 func (b *books) runs(p *process, yes bool) {
 	b.advance()
 	b.spans.Runs(p.index, yes, b.time.now, b.count)
@@ -289,7 +288,6 @@ func (b *books) accepted(c *call) (handed audit.Drawn) {
 	return handed
 }
 
-// close adds the account of a holder that has ended.
 func (b *books) close(e *entry) {
 	b.audit.Close(e.key, false, e.last.drawn...)
 	b.ended = b.ended.Plus(b.accountOf(e))
@@ -303,14 +301,12 @@ func (b *books) accountOf(e *entry) protocol.Account {
 	return a
 }
 
-// complain records a violation. The first violation becomes the run's error.
 func (b *books) complain(format string, args ...any) {
 	if b.wrong == nil {
 		b.wrong = fmt.Errorf("%w: "+format, append([]any{ErrNotConserved}, args...)...)
 	}
 }
 
-// balance returns an error unless the accounts of all entries balance.
 func (b *books) balance(entries []*entry) error {
 	total, waiting := b.ended, int64(0)
 	for _, e := range entries {
@@ -347,7 +343,6 @@ type class struct {
 	offered, admitted, shadowed int64
 }
 
-// contender is a rival algorithm with its score.
 type contender struct {
 	score
 	audit           audit.Auditor
@@ -364,7 +359,6 @@ func (c *contender) trips() int64 {
 	return c.RoundTrips() - c.tripsWarm
 }
 
-// decided records the rival's decision about a request at a time.
 func (c *contender) decided(r *request, at int64, ok bool) {
 	if ok {
 		c.audit.Admit(at, r.key, r.n)
@@ -372,7 +366,6 @@ func (c *contender) decided(r *request, at int64, ok bool) {
 	c.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 }
 
-// classesOf sets each group's class, sorted by headroom.
 func classesOf(groups []*group) (classes []class) {
 	for _, g := range slices.SortedStableFunc(slices.Values(groups), func(a, b *group) int {
 		return cmp.Compare(a.Headroom, b.Headroom)

@@ -23,7 +23,6 @@ type demand struct {
 	reservations slots[reservation]
 }
 
-// source generates the requests of one process.
 type source struct {
 	rate    float64 // rate in requests per second
 	stream  arrival.Stream
@@ -38,7 +37,6 @@ type shared struct {
 	recording *arrival.Recording // recorded requests, divided between all processes
 }
 
-// request is one request to a process.
 type request struct {
 	p       *process
 	key     int32
@@ -63,7 +61,6 @@ type reservation struct {
 	draw   pool.Draw
 }
 
-// prepare initialises the sources of all processes in f.
 func (d *demand) prepare(f *fleet) {
 	d.keys = random.NewWeights(arrival.Shares(d.s.Keys.Count, d.s.Keys.Zipf))
 	d.sources, d.loads = make([]source, len(f.processes)), map[*scenario.Workload]*shared{}

@@ -41,7 +41,6 @@ type atRest struct {
 	until clock.Instant // when the process forgets the key
 }
 
-// waiter is a request that waits for tokens.
 type waiter struct {
 	protocol.Waiter
 	e       *entry
@@ -77,7 +76,6 @@ func (e *entry) take(n int64) bool {
 	return t.OK()
 }
 
-// decide answers a request at once, or makes it wait.
 func (e *entry) decide(r request) {
 	if e.take(r.n) {
 		if x := r.reservation; x != nil {
@@ -200,7 +198,6 @@ func (e *entry) spend() {
 	}
 }
 
-// rest drops e, and stores the state of the key in e's process.
 func (e *entry) rest() bool {
 	m, ok := e.client.Rest()
 	if ok {
@@ -231,7 +228,6 @@ func (e *entry) forget() {
 	e.fleet.entries.give(e.id)
 }
 
-// schedule sets the time of e's next poll, if e is still alive.
 func (e *entry) schedule(next clock.Instant) {
 	if next != protocol.Never {
 		e.askAt(e.p.when(e.fleet.time.now, next))
@@ -246,7 +242,6 @@ func (e *entry) askAt(at int64) {
 	}
 }
 
-// ask polls e, and sends a call if the client wants one.
 func (e *entry) ask() {
 	call, next := e.poll()
 	if !call {
@@ -342,7 +337,6 @@ func (e *entry) putOff() {
 	}
 }
 
-// receive processes the store's answer to one call.
 func (e *entry) receive(c *call) {
 	if e.drew(c) {
 		return
@@ -369,7 +363,6 @@ func (e *entry) receive(c *call) {
 	e.Wake(e.client.Line.HasWaiters() || e.client.State(now) == protocol.StateLeaving)
 }
 
-// fail processes a call that ended without a grant.
 func (e *entry) fail(now clock.Instant, err error) {
 	e.flight = 0
 	e.client.Fail(now, err)
@@ -378,7 +371,6 @@ func (e *entry) fail(now clock.Instant, err error) {
 	}
 }
 
-// awaits reports whether e waits for an answer to the call with this number.
 func (e *entry) awaits(number int64) bool { return e.alive && e.flight == number }
 
 func (e *entry) overdue(number int64) {

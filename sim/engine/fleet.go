@@ -48,7 +48,6 @@ type process struct {
 	reservations random.Stream // source of the final costs of reserved requests
 }
 
-// processState is the state of a process.
 type processState uint8
 
 const (
@@ -272,7 +271,6 @@ func (f *fleet) fail(p *process) {
 	f.time.at(f.time.now+p.group.Restarts.For.Sample(&p.restarts), evStart, p.index)
 }
 
-// plan makes the event of p's next pause or kill.
 func (f *fleet) plan(p *process, kind eventKind) {
 	stops, stream := p.group.Pauses, &p.pauses
 	if kind == evKill {
@@ -359,7 +357,6 @@ func (f *fleet) add(p *process, key int32, state protocol.Key) *entry {
 	return e
 }
 
-// held returns the number of tokens in all pools.
 func (f *fleet) held() (total int64) {
 	for _, e := range f.entries.all {
 		if e.alive {

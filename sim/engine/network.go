@@ -304,7 +304,6 @@ func (n *network) overdue(b *batch, now clock.Instant) {
 	n.giveUp(b)
 }
 
-// deliver hands the replies in a batch to the entries that wait for them.
 func (n *network) deliver(b *batch) {
 	if !b.abandoned {
 		n.abandon(b)
@@ -379,7 +378,6 @@ func (n *network) poolOf(b *batch) *connections {
 	return p
 }
 
-// connect sends b over an unused connection, or begins to open one.
 func (n *network) connect(b *batch) {
 	p := n.poolOf(b)
 	b.boots = p.boots

@@ -52,13 +52,10 @@ type core struct {
 
 func (c *core) begin(now, cost int64) { c.free, c.busy = now+cost, c.busy+cost }
 
-// left returns the nanoseconds until the task under way ends.
 func (c *core) left(now int64) int64 { return max(0, c.free-now) }
 
-// worked returns the nanoseconds of work since the warm-up.
 func (c *core) worked(now int64) int64 { return c.busy - c.left(now) }
 
-// stop aborts the task under way.
 func (c *core) stop(now int64) { c.free, c.busy = 0, c.worked(now) }
 
 func (c *core) warm(now int64) { c.busy = c.left(now) }
@@ -114,7 +111,6 @@ func (r *redis) attend(s *shard, cost int64) {
 	r.time.at(s.free, evServed, b.id)
 }
 
-// serve finishes the first batch in line.
 func (r *redis) serve(b *batch) {
 	s := r.shards[b.shard]
 	s.forgot = false
@@ -130,7 +126,6 @@ func (r *redis) serve(b *batch) {
 	r.attend(s, 0)
 }
 
-// execute answers one call from the bucket of its key.
 func (r *redis) execute(c *call) {
 	place, now := r.place(c.key), serverStart+r.time.now/1000
 	k := *place
@@ -252,7 +247,6 @@ func (r *redis) stop(s *shard) {
 	s.forgot = true
 }
 
-// hit returns the shards on which f acts.
 func hit(f *scenario.RedisFault, shards []*shard) []*shard {
 	if f.Shard == 0 {
 		return shards
@@ -294,7 +288,6 @@ type ask struct {
 	heard bool  // the process has not denied the request yet
 }
 
-// counter is one shard of a remote.
 type counter struct {
 	rival.Remote // state of the shard's keys
 	core
@@ -303,7 +296,6 @@ type counter struct {
 	line   []int32 // asks in the order of arrival; core counts all of them as one task
 }
 
-// start gives each shard a copy of fresh.
 func (r *remote) start(fresh rival.Remote) {
 	r.fresh = fresh
 	for _, s := range r.network.redis.shards {
@@ -410,7 +402,6 @@ func (r *remote) deny(a *ask, now int64) {
 	}
 }
 
-// stop aborts the ask under way, and denies all asks in line.
 func (c *counter) stop(now int64) {
 	for _, id := range c.line {
 		c.remote.deny(c.remote.asks.all[id], now)

@@ -52,7 +52,6 @@ func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	return r, nil
 }
 
-// foresee makes the events whose times the scenario fixes.
 func (r *replication) foresee() {
 	add := func(at time.Duration, act func()) {
 		r.time.at(int64(at), evAct, int32(len(r.acts)))
@@ -236,7 +235,6 @@ func (r *replication) warm() {
 	r.redis.warm()
 }
 
-// sample adds a point to the series.
 func (r *replication) sample() {
 	levels := report.Levels{Held: r.fleet.held(), Running: r.fleet.running}
 	if b := *r.redis.place(0); b != nil {

@@ -242,7 +242,6 @@ func (c *Central) pass(now int64) (elapsed uint64) {
 	return elapsed
 }
 
-// refill refills every limit up to now.
 func (c *Central) refill(now int64) {
 	elapsed := c.pass(now)
 	if c.windowed && c.quotas == nil {

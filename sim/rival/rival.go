@@ -15,14 +15,9 @@
 //
 // An algorithm that calls a store for each request exists twice: by the store's time and, with the suffix
 // _client, by the time of the calling process, which sends its time along. Algorithms by the caller's time
-// exceed the limit:
-//
-//   - central_client: a clock that is d ahead creates R*d tokens, at most a burst, once after each pause of the
-//     load. After such a pause, the fastest clock refills the bucket.
-//   - sliding_log_client: a process with a fast clock removes admissions that the windows of other processes
-//     still contain. The fleet exceeds even R.
-//   - fixed_window_client, sliding_cells_client: processes whose clocks differ by a window or more each get a
-//     whole quota.
+// exceed the limit: a clock that is d ahead creates R*d tokens of central_client, at most a burst, once after
+// each pause of the load. A fast clock ends the windows of the others early, and a clock that is off by a
+// window gets a whole quota.
 package rival
 
 import (
