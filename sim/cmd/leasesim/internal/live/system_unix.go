@@ -15,8 +15,3 @@ const stopSignal, resumeSignal = syscall.SIGSTOP, syscall.SIGCONT
 
 // wallClock returns the time of day to the microsecond.
 func wallClock() time.Time { return time.Now() }
-
-var loaded = time.Now()
-
-// stopwatch reads a clock that is precise enough to time one decision.
-func stopwatch() time.Duration { return time.Since(loaded) }

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
-
-	"github.com/yuzhi-go/yuzhi/internal/stamps"
 )
 
 // cannotStop is the reason why this system cannot stop processes.
@@ -22,7 +20,3 @@ func wallClock() time.Time {
 	windows.GetSystemTimePreciseAsFileTime(&t)
 	return time.Unix(0, t.Nanoseconds())
 }
-
-// stopwatch reads a clock that is precise enough to time one decision. On Windows the monotonic clock of
-// package time has steps too.
-func stopwatch() time.Duration { return time.Duration(stamps.Now()) }
