@@ -138,14 +138,14 @@ run --reps 0 --out xml => leasesim: --out is "xml"
 run --threshold 'jain > high'
   => leasesim: --threshold: invalid threshold "jain > high": "high" is not a number
 run -f @dir => --file: 
-compare --rivals sliding_log,sliding_log => sliding_log is listed twice
+compare --rivals sliding_log,sliding_log => rivals[1] is "sliding_log", which is rivals[0] too
 run -f nowhere.yaml => leasesim: file nowhere.yaml does not exist
 run -f /dev/zero => the file has more than 1048576 bytes
 run -f example:nothing => there is no example "nothing"
 run -f @unit => @unit:9:9: warmup: 
 run -f @twice => @twice:9:1: 
 run --set policy.tarjet=1s => leasesim: --set policy.tarjet=1s: policy.tarjet: 
-compare --rivals central,tortoise => --rivals: unknown algorithm: "tortoise"
+compare --rivals central,tortoise => rivals[1] is "tortoise", must be one of central, 
 run -f @rival => @rival:9:19: rivals[1]: is "centrl", must be one of central, 
 replay => leasesim: replay needs a --trace
 replay --trace nowhere.csv => leasesim: --trace: stat nowhere.csv

@@ -32,13 +32,7 @@ func compareCommand(p *program) *cobra.Command {
 		case given("redis"):
 			return fmt.Errorf("%w: --redis needs --live", errUsage)
 		}
-		return f.report(view.Comparison, func(s *sim.Scenario) error {
-			if given("rivals") {
-				s.Rivals = nil
-				return addRivals(f, s, rivals, true)
-			}
-			return defaultRivals(f, s)
-		})
+		return f.report(view.Comparison, func(s *sim.Scenario) error { return f.setRivals(s, rivals) })
 	})
 	flags := f.cmd.Flags()
 	flags.StringSliceVar(&rivals, "rivals", nil,
@@ -50,33 +44,28 @@ func compareCommand(p *program) *cobra.Command {
 	return f.cmd
 }
 
-// defaultRivals leaves in s.Rivals the algorithms that can hold the limits of s. An empty s.Rivals gets all
-// of them.
-func defaultRivals(f *shared, s *sim.Scenario) error {
-	names := s.Rivals
-	if s.Rivals = nil; len(names) == 0 {
-		names = rival.Names()
-	}
-	return addRivals(f, s, names, false)
-}
-
-// addRivals adds each named algorithm that can hold the limits of s to s.Rivals. For an algorithm that
-// cannot, addRivals returns an error if all is set, and else prints a note.
-func addRivals(f *shared, s *sim.Scenario, names []string, all bool) error {
+// setRivals sets s.Rivals to the named algorithms. Without names, setRivals takes the algorithms of the
+// scenario, or all, prints a note for each algorithm that cannot hold the limits of s, and leaves it out.
+func (f *shared) setRivals(s *sim.Scenario, named []string) error {
 	full := s.Defaults()
 	fleet := rival.Fleet{Limits: full.Limits, Keys: 1}
 	for _, g := range full.Groups {
 		fleet.Processes += g.Count
 	}
 	fleet.Processes = max(fleet.Processes, 1)
+	names := named
+	if len(names) == 0 {
+		names = s.Rivals
+	}
+	if len(names) == 0 {
+		names = rival.Names()
+	}
+	s.Rivals = nil
 	for _, name := range names {
-		_, err := rival.New(name, fleet)
-		switch {
-		case all && slices.Contains(s.Rivals, name):
-			return fmt.Errorf("%w: --rivals: %s is listed twice", errUsage, name)
-		case err == nil, !all && !errors.Is(err, rival.ErrLimit): // Validate reports other faults
+		switch _, err := rival.New(name, fleet); {
+		case !errors.Is(err, rival.ErrLimit): // Validate reports other faults
 			s.Rivals = append(s.Rivals, name)
-		case all:
+		case len(named) > 0:
 			return fmt.Errorf("%w: --rivals: %w", errUsage, err)
 		default:
 			fmt.Fprintln(f.cmd.ErrOrStderr(), prefixed(fmt.Errorf("without %s: %w", name, err)))
