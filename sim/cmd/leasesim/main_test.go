@@ -130,10 +130,11 @@ ui --port 65536 => invalid argument "65536" for "--port" flag
 simulate => unknown command "simulate" for "leasesim"\n
 swep => unknown command "swep" for "leasesim"\n\nDid you mean this?\n
 run fleet.yaml => unknown command "fleet.yaml" for "leasesim run"
-run --seed 0 => leasesim: --seed is 0, must be 1 to 2^53-1
-run --reps 0 => --reps is 0, must be at least 1
+run --seed 0 => leasesim: seed: is 0, which means its default here: 1
+run --reps 0 => reps: is 0, which means its default here: 10
+run --reps -1 => reps is -1, must be 1 to 10000
 run --parallel -1 => --parallel is -1
-run --duration 0s => --duration is 0s, must be above 0
+run --duration 0s => duration: is 0s, which means its default here: 30s
 run --reps 0 --out xml => leasesim: --out is "xml"
 run --threshold 'jain > high'
   => leasesim: --threshold: invalid threshold "jain > high": "high" is not a number
@@ -144,7 +145,7 @@ run -f /dev/zero => the file has more than 1048576 bytes
 run -f example:nothing => there is no example "nothing"
 run -f @unit => @unit:9:9: warmup: 
 run -f @twice => @twice:9:1: 
-run --set policy.tarjet=1s => leasesim: --set policy.tarjet=1s: policy.tarjet: 
+run --set policy.tarjet=1s => leasesim: policy.tarjet: 
 compare --rivals central,tortoise => rivals[1] is "tortoise", must be one of central, 
 run -f @rival => @rival:9:19: rivals[1]: is "centrl", must be one of central, 
 replay => leasesim: replay needs a --trace

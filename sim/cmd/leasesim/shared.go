@@ -38,10 +38,7 @@ type shared struct {
 
 	file       string
 	sets       []string
-	seed       uint64
-	reps       int
 	parallel   int
-	duration   time.Duration
 	out        string
 	formats    []string // allowed values of out
 	thresholds []string
@@ -61,8 +58,8 @@ func (p *program) asking(page, file string, formats ...string) *shared {
 		"scenario: a YAML file, - for standard input, or example:NAME (see leasesim init --list)")
 	flags.StringArrayVar(&f.sets, "set", nil,
 		"value of one scenario field, as in policy.target=50ms or groups[0].count=20; repeatable")
-	flags.Uint64Var(&f.seed, "seed", 1, "seed of every random stream, 1 to 2^53-1; replaces the scenario's")
-	flags.DurationVar(&f.duration, "duration", 0, "length of a run (default: the scenario's, or 30s)")
+	flags.Uint64("seed", 1, "seed of every random stream, 1 to 2^53-1; replaces the scenario's")
+	flags.Duration("duration", 0, "length of a run (default: the scenario's, or 30s)")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(formats, ", "))
 	return f
 }
@@ -72,7 +69,7 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	f := p.asking(page, defaultFile, view.Formats...)
 	f.cmd.RunE = func(*cobra.Command, []string) error { return run(f) }
 	flags := f.cmd.Flags()
-	flags.IntVar(&f.reps, "reps", 0, "replications (default: the scenario's, or 10)")
+	flags.Int("reps", 0, "replications (default: the scenario's, or 10)")
 	flags.IntVar(&f.parallel, "parallel", 0,
 		"replications at the same time; does not change figures (default: one per core)")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
@@ -101,18 +98,14 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 			return s, err
 		}
 	}
-	if err := scenfile.Set(&s, f.sets...); err != nil {
-		return s, fmt.Errorf("%w: --set %s: %w", errUsage, strings.Join(f.sets, " --set "), err)
+	sets := slices.Clone(f.sets)
+	for _, name := range []string{"seed", "reps", "duration"} {
+		if flag := f.cmd.Flags().Lookup(name); flag != nil && flag.Changed {
+			sets = append(sets, name+"="+flag.Value.String())
+		}
 	}
-	changed := f.cmd.Flags().Changed
-	if changed("seed") {
-		s.Seed = f.seed
-	}
-	if changed("reps") {
-		s.Reps = f.reps
-	}
-	if changed("duration") {
-		s.Duration = f.duration
+	if err := scenfile.Set(&s, sets...); err != nil {
+		return s, fmt.Errorf("%w: %w", errUsage, err)
 	}
 	for _, change := range adjust {
 		if err := change(&s); err != nil {
@@ -152,11 +145,7 @@ func withoutRivals(s *sim.Scenario) error {
 
 func (f *shared) validate() error {
 	var all faults
-	changed := f.cmd.Flags().Changed
-	all.addf(changed("seed") && (f.seed == 0 || f.seed >= 1<<53), "--seed is %d, must be 1 to 2^53-1", f.seed)
-	all.addf(changed("reps") && f.reps < 1, "--reps is %d, must be at least 1", f.reps)
 	all.addf(f.parallel < 0, "--parallel is %d, must be 0 (one per core) or more", f.parallel)
-	all.addf(changed("duration") && f.duration <= 0, "--duration is %v, must be above 0", f.duration)
 	formats := strings.Join(f.formats, ", ")
 	all.addf(!slices.Contains(f.formats, f.out), "--out is %q, must be one of %s", f.out, formats)
 	for _, text := range f.thresholds {
