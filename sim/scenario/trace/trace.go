@@ -68,7 +68,7 @@ func ReadFile(path string) (*scenario.Trace, error) {
 
 // Read reads a trace. The error shows the file's name, and wraps ErrInvalid unless reading from fails.
 func Read(name string, from io.Reader) (*scenario.Trace, error) {
-	r := &reader{file: name, names: map[string]names{"key": {}, "process": {}}, nameless: map[string]int{}}
+	r := &reader{file: name, names: map[string]map[string]int{"key": {}, "process": {}}, nameless: map[string]int{}}
 	if err := r.read(bufio.NewReaderSize(from, 1<<16)); errors.Is(err, ErrInvalid) {
 		return nil, err
 	} else if err != nil {
@@ -91,11 +91,10 @@ func Read(name string, from io.Reader) (*scenario.Trace, error) {
 // reader builds a trace from one text.
 type reader struct {
 	file       string
-	log        bool   // whether the text is an access log
-	unit       int64  // nanoseconds in a unit of time; 0 if times are timestamps
-	lines, odd int    // number of lines with text, and number of such lines that are no requests
-	why        string // the reason why the first odd line is no request
-	names      map[string]names
+	unit       int64                     // nanoseconds in a unit of time; 0 if times are timestamps
+	lines, odd int                       // number of lines with text, and number of such lines that are no requests
+	why        string                    // the reason why the first odd line is no request
+	names      map[string]map[string]int // numbers of keys and processes, by field
 	requests   []scenario.TraceRequest
 	notes      []string
 	nameless   map[string]int // number of requests whose key or process is "-" or empty, by field
@@ -112,7 +111,7 @@ func (r *reader) read(from *bufio.Reader) (err error) {
 		_, _ = from.Discard(len(mark))
 	}
 	other, isLog := kindOf(from)
-	switch r.log = isLog; {
+	switch {
 	case other != "":
 		return r.bad("it %s", other)
 	case isLog:
@@ -272,7 +271,7 @@ func (r *reader) number(field string, of fields) (n int, missing bool) {
 	if name == "" || name == "-" {
 		r.nameless[field]++
 	}
-	return r.names[field].number(name), false
+	return numberOf(strings.Clone(name), r.names[field]), false // without Clone, name keeps its line in memory
 }
 
 // timestamp is the smallest first time that means a timestamp instead of a time since the start of a run.
@@ -286,11 +285,10 @@ func (r *reader) settle() {
 		r.note("the lines are not in order of time: they were sorted")
 	}
 	n, start := len(r.requests), r.requests[0].At
-	if (r.log || start >= timestamp) && !r.finer {
-		r.spread()
-	}
 	if start < timestamp {
 		start = 0
+	} else if !r.finer {
+		r.spread()
 	}
 	for _, field := range []string{"process", "key"} {
 		if none := r.nameless[field]; none > 0 {
@@ -333,16 +331,6 @@ func (r *reader) spread() {
 
 func (r *reader) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
-}
-
-// names numbers strings from 0 in the order of their first appearance.
-type names map[string]int
-
-func (n names) number(s string) int {
-	if i, ok := n[s]; ok {
-		return i
-	}
-	return numberOf(strings.Clone(s), n) // without Clone, s keeps its line in memory
 }
 
 // numberOf returns the number of x in seen, and numbers a new x in the order of first appearance, from 0.
