@@ -112,10 +112,6 @@ func (r Report) Document() view.Document {
 	}
 }
 
-// embeddedSlow is a median of round trips that only an overloaded embedded Redis reaches. An embedded Redis
-// on an idle machine answers in some milliseconds.
-const embeddedSlow = 20 * time.Millisecond
-
 // verdicts returns the results that the run proves, and warnings about the others.
 func (r Report) verdicts() (all []view.Verdict) {
 	say := func(mood view.Mood, text string) { all = append(all, view.Verdict{Mood: mood, Text: text}) }
@@ -128,10 +124,9 @@ func (r Report) verdicts() (all []view.Verdict) {
 		say(view.Neutral, fmt.Sprintf("The fleet admitted %s of the requests that a central %s without a network "+
 			"would have admitted.", part(c.Part), c.Limiter))
 	}
-	if r.Overloaded || r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow) {
-		say(view.Bad, "THIS MACHINE IS OVERLOADED: the processes or the embedded Redis got too little CPU time. This "+
-			"lowers the admissions, and does not affect the bound. Use fewer processes, a longer policy.target, or a "+
-			"real Redis with --redis.")
+	if r.Overloaded {
+		say(view.Bad, "THIS MACHINE IS OVERLOADED: the processes got too little CPU time. This lowers the admissions, "+
+			"and does not affect the bound. Use fewer processes, a longer policy.target, or a real Redis with --redis.")
 	}
 	return all
 }
