@@ -85,7 +85,6 @@ func (s *Scenario) played() (length time.Duration) {
 	return length
 }
 
-// deadlineDefault is the default of Workload.Deadline.
 const deadlineDefault = time.Second
 
 // Defaults returns w with all defaults filled in, for a run of length duration.
@@ -109,7 +108,6 @@ func (w Workload) Defaults(duration time.Duration) Workload {
 	return w
 }
 
-// fill sets a field to value if the field is zero.
 func fill[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

@@ -21,7 +21,6 @@ const (
 	DistLognormal DistKind = "lognormal" // median P, 99th percentile Q
 )
 
-// distKinds lists the distributions that have a name.
 var distKinds = []DistKind{DistUniform, DistNormal, DistExp, DistLognormal}
 
 // Dist is a distribution with two parameters, P and Q. The embedding type defines the unit of P and Q.
@@ -122,7 +121,6 @@ func readPPM(s string) (float64, error) {
 	return number(count)
 }
 
-// parameters returns the number of parameters of a distribution of this kind.
 func (kind DistKind) parameters() int {
 	if kind == DistConstant || kind == DistExp {
 		return 1
@@ -130,7 +128,6 @@ func (kind DistKind) parameters() int {
 	return 2
 }
 
-// parse parses a distribution of quantities in u.
 func (u unit) parse(s string, into *Dist) error {
 	var d Dist
 	texts := []string{s}
@@ -207,7 +204,6 @@ func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }
 
-// tokensMax is the largest actual cost of a request.
 const tokensMax = 1_000_000_000
 
 // Sample draws a whole number of tokens, from 0 to tokensMax.

@@ -32,7 +32,6 @@ func (s Scenario) Validate() error {
 // ValidateFields reports, as Validate does, all fields that are wrong whatever the other fields are.
 func (s Scenario) ValidateFields() error { return s.check(false) }
 
-// checker collects violations.
 type checker struct {
 	Scenario
 	violation.List
@@ -98,7 +97,6 @@ func between[T cmp.Ordered](c *checker, path string, value, low, high T) bool {
 	return violation.Between(&c.List, path, value, low, high)
 }
 
-// oneOf demands that value is one of words.
 func (c *checker) oneOf(path, value string, words []string) {
 	if !slices.Contains(words, value) {
 		c.Add(path, value, "must be one of %s", strings.Join(words, ", "))
@@ -225,7 +223,6 @@ func (c *checker) fault(path string, f RedisFault) {
 	}
 }
 
-// elem returns the path of element i of a list.
 func elem(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
 // policy checks that limits and policy are valid, and together make a valid configuration of a bucket.

@@ -48,7 +48,6 @@ func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	return c
 }
 
-// list returns a line of help for each name.
 func list(names []string, about func(name string) string) string {
 	const before = 24
 	var b strings.Builder

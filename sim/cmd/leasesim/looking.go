@@ -19,7 +19,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// looking has the flags of inspect and top.
 type looking struct {
 	redis, prefix, out string
 }
@@ -117,7 +116,6 @@ func bucketDocument(key string, v redisbucket.View) view.Document {
 	}
 }
 
-// percent formats a level as a percentage of the burst.
 func percent(level int64, l lease.Limit) string {
 	return view.Number(float64(int64(1000*float64(level)/float64(cmp.Or(l.Capacity(), 1)))) / 10)
 }

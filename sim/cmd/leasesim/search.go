@@ -72,7 +72,6 @@ var partTargets = []struct{ flag, figure, op, help string }{
 	{"worst-share", "worst_share", ">=", "min `share` of its fair share for the worst process, as in 95%"},
 }
 
-// planFlags has the flags that plan adds to the shared flags.
 type planFlags struct {
 	parts         []sim.Ratio // one ratio for each element of partTargets
 	redisCalls    float64
@@ -128,7 +127,6 @@ func (o planFlags) question(changed func(flag string) bool) (q search.Question, 
 	return q, errors.Join(all...)
 }
 
-// plan searches for the policy that the flags ask for, and writes the result.
 func (f *shared) plan(o planFlags) error {
 	q, err := o.question(f.cmd.Flags().Changed)
 	if err != nil {

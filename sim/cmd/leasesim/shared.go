@@ -22,7 +22,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// defaultFile is the scenario of a command line without -f.
 const defaultFile = "example:steady-fleet"
 
 // program is one execution of leasesim.
@@ -177,7 +176,6 @@ func (f *shared) judge(r sim.Report) error {
 	return errors.Join(errs...)
 }
 
-// report simulates the scenario of the flags and writes the report.
 func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*sim.Scenario) error) error {
 	s, err := f.load(adjust...)
 	if err != nil {
@@ -196,7 +194,6 @@ func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*si
 	return f.finish(show(result), err, f.judge(r))
 }
 
-// simulate runs s, with a progress bar on a terminal.
 func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	runner := sim.Runner{Parallel: f.parallel}
 	show, clear := phases(f.cmd.ErrOrStderr())

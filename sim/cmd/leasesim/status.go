@@ -25,12 +25,9 @@ const (
 )
 
 var (
-	// errExceeded means that live found the bound exceeded.
 	errExceeded = errors.New("leasesim: the bound was exceeded")
-	// errDisagree means that compare --live found a difference.
 	errDisagree = errors.New("leasesim: the simulation and the real fleet disagree")
-	// errBusy means that compare --live found a difference on a machine that was too busy for a comparison.
-	errBusy = errors.New("leasesim: the simulation and the real fleet disagree, and this machine was overloaded")
+	errBusy     = errors.New("leasesim: the simulation and the real fleet disagree, and this machine was overloaded")
 	// errUsage is wrapped by errors about the command line and the scenario.
 	errUsage = live.ErrUsage
 )
@@ -81,7 +78,6 @@ func prefixed(err error) string {
 	return "leasesim: " + s
 }
 
-// faults has the errors of a command line.
 type faults []error
 
 func (f *faults) addf(wrong bool, format string, args ...any) {

@@ -16,7 +16,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// format describes the format of scenario files.
 var format = &yamlfile.Format{
 	Name: scenario.FieldName,
 	Words: map[reflect.Type][]string{
@@ -84,7 +83,6 @@ func marshal(v reflect.Value, style yaml.Style) ([]byte, error) {
 	return yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
 }
 
-// nodeOf returns v as a YAML node.
 func nodeOf(v reflect.Value) *yaml.Node {
 	switch {
 	case format.IsScalar(v.Type()):
@@ -113,7 +111,6 @@ func nodeOf(v reflect.Value) *yaml.Node {
 	return n
 }
 
-// inOneLine returns v in YAML's flow style.
 func inOneLine(v reflect.Value) string {
 	if format.IsScalar(v.Type()) {
 		return scalarText(v)

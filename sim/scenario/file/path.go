@@ -139,7 +139,6 @@ func Differences(first, second scenario.Scenario) (all []Difference) {
 	return all
 }
 
-// differences calls found for each difference of a and b.
 func differences(path string, a, b reflect.Value, found func(d Difference, v reflect.Value)) {
 	isPointer, isList := a.Kind() == reflect.Pointer, a.Kind() == reflect.Slice
 	first, second := "", ""

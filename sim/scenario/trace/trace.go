@@ -88,7 +88,6 @@ func Read(name string, from io.Reader) (*scenario.Trace, error) {
 	return t, nil
 }
 
-// reader builds a trace from one text.
 type reader struct {
 	file       string
 	unit       int64                     // nanoseconds in a unit of time; 0 if times are timestamps
@@ -236,7 +235,6 @@ func (r *reader) header(names []string) (at map[string]int, err error) {
 	return at, nil
 }
 
-// add adds the request in one line.
 func (r *reader) add(of fields) (err error) {
 	q := scenario.TraceRequest{Cost: 1}
 	text, _ := of("time")

@@ -190,7 +190,6 @@ func (l *latencies) observe(kind int, took time.Duration) {
 	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // min and max keep the value within the range
 }
 
-// snapshots returns the histograms in a form for JSON.
 func (l *latencies) snapshots() (all []*hdrhistogram.Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +199,6 @@ func (l *latencies) snapshots() (all []*hdrhistogram.Snapshot) {
 	return all
 }
 
-// merge adds the histograms of another process.
 func (l *latencies) merge(all []*hdrhistogram.Snapshot) {
 	for i, s := range all {
 		l.of[i].Merge(hdrhistogram.Import(s))

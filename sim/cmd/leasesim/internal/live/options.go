@@ -29,7 +29,6 @@ const (
 	requestsMost  = 100_000_000
 )
 
-// workers is the number of goroutines of an adversary.
 const workers = 2
 
 var errScenario = fmt.Errorf("%w: live cannot run this scenario", ErrUsage)

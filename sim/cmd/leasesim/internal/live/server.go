@@ -20,7 +20,6 @@ import (
 // ErrUsage is wrapped by errors about the scenario or the address of the Redis.
 var ErrUsage = errors.New("leasesim")
 
-// embedded is the name of the embedded Redis.
 const embedded = "embedded (miniredis)"
 
 type server struct {
@@ -102,7 +101,6 @@ func (v *server) served(ctx context.Context) (all served, err error) {
 	return all, err
 }
 
-// masters calls f for each master, in parallel.
 func (v *server) masters(ctx context.Context, f func(context.Context, redis.Cmdable) error) error {
 	if cluster, ok := v.rdb.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return f(ctx, c) })

@@ -134,7 +134,6 @@ func read(query url.Values) *settings {
 	return s
 }
 
-// thousands matches a number with commas between thousands.
 var thousands = regexp.MustCompile(`^[1-9]\d{0,2}(,\d{3})+$`)
 
 // check stores text as the value of k. For an invalid text, check returns the allowed values.
