@@ -175,7 +175,7 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 			from := old.Figures.All()
 			for i, f := range changed.Figures.All() {
 				mean := after[i].Mean - before[i].Mean
-				if d := f.Over(*from[i].Figure, 0.95); !d.Range {
+				if d := f.Minus(*from[i].Figure, 0.95); !d.Range {
 					given[f.Name]++
 					if d.Low <= mean && mean <= d.High {
 						held[f.Name]++

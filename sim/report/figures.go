@@ -74,30 +74,21 @@ type Difference struct {
 func (d Difference) Certain() bool { return d.Low > 0 || d.High < 0 }
 
 // Minus returns f minus g, replication by replication, over the replications that both figures have. Two
-// replications with the same seed are alike, so the difference has a narrower interval than f and g.
+// replications with the same seed are alike, so the difference has a narrower interval than f and g. The
+// difference has a range if f or g has a range.
 func (f Figure) Minus(g Figure, confidence float64) Difference {
-	off := f.less(g)
-	if len(off) == 0 {
-		return Difference{Mean: f.Mean - g.Mean, Low: f.Mean - g.Mean, High: f.Mean - g.Mean}
-	}
-	return meanOf(off, confidence)
-}
-
-// Over returns Minus if f and g have intervals, and otherwise the mean with the extremes of the differences.
-func (f Figure) Over(g Figure, confidence float64) Difference {
-	d := f.Minus(g, confidence)
-	if off := f.less(g); (f.Range || g.Range) && len(off) > 0 {
-		d.Range, d.Low, d.High = true, slices.Min(off), slices.Max(off)
-	}
-	return d
-}
-
-func (f Figure) less(g Figure) []float64 {
 	off := make([]float64, min(len(f.Values), len(g.Values)))
 	for i := range off {
 		off[i] = f.Values[i] - g.Values[i]
 	}
-	return off
+	if len(off) == 0 {
+		return Difference{Mean: f.Mean - g.Mean, Low: f.Mean - g.Mean, High: f.Mean - g.Mean}
+	}
+	d := meanOf(off, confidence)
+	if f.Range || g.Range {
+		d.Range, d.Low, d.High = true, slices.Min(off), slices.Max(off)
+	}
+	return d
 }
 
 // meanOf returns the mean of xs with its confidence interval. xs must not be empty.

@@ -124,12 +124,12 @@ func TestMinusIsTheIntervalOfTheMeanDifference(t *testing.T) {
 	if d := one.Minus(b, 0.95); d != (Difference{Mean: -1, Low: -1, High: -1}) {
 		t.Errorf("one pair: %+v", d)
 	}
-	// Where an interval would promise too much, Over has the extremes.
+	// Where an interval would promise too much, the difference has the extremes.
 	b.Range = true
-	if d := a.Over(b, 0.95); d != (Difference{Mean: 2, Low: 1, High: 3, Range: true}) {
+	if d := a.Minus(b, 0.95); d != (Difference{Mean: 2, Low: 1, High: 3, Range: true}) {
 		t.Errorf("ranged: %+v", d)
 	}
-	if d := (Figure{Mean: 3}).Over(b, 0.95); d != (Difference{Mean: -2, Low: -2, High: -2}) {
+	if d := (Figure{Mean: 3}).Minus(b, 0.95); d != (Difference{Mean: -2, Low: -2, High: -2}) {
 		t.Errorf("no values: %+v", d)
 	}
 }

@@ -118,7 +118,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 		p.Figures, p.Saturated = t.report.Figures, Saturated(t.report.RedisCPU)
 		p.Differences = make(map[string]sim.Difference)
 		for k, named := range p.Figures.All() {
-			p.Differences[named.Name] = named.Over(*base[k].Figure, r.Confidence)
+			p.Differences[named.Name] = named.Minus(*base[k].Figure, r.Confidence)
 		}
 	}
 	return r, nil
