@@ -9,15 +9,6 @@ import (
 // its fraction by weight has its demand as its share. Other processes divide the remaining tokens by weight.
 type Fairness struct{ Jain, Worst float64 }
 
-// FairnessOf judges processes that ran for the whole run. See Judge.
-func FairnessOf(offered, admitted []int64, weights []int64) Fairness {
-	by := make([]float64, len(weights))
-	for i, w := range weights {
-		by[i] = float64(w)
-	}
-	return Judge(admitted, maxMin(offered, by, float64(sum(admitted))))
-}
-
 // Judge compares admissions with shares. Judge ignores processes with a share of 0, which requested nothing.
 func Judge(admitted []int64, shares []float64) Fairness {
 	f := Fairness{Jain: 1, Worst: 1}
