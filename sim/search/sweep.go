@@ -82,8 +82,6 @@ type Point struct {
 	// of a large fleet lengthens it.
 	TargetInForce string      `json:"target_in_force"`
 	Figures       sim.Figures `json:"figures"`
-	// Saturated marks a point with an overloaded Redis, whose figures show little about the policy.
-	Saturated bool `json:"saturated,omitempty"`
 	// Differences has the differences from the base by the figure's JSON key.
 	Differences map[string]sim.Difference `json:"differences"`
 }
@@ -115,8 +113,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 	base := trials[0].report.All()
 	for i, t := range trials {
 		p := &r.Points[i]
-		p.Figures, p.Saturated = t.report.Figures, Saturated(t.report.RedisCPU)
-		p.Differences = make(map[string]sim.Difference)
+		p.Figures, p.Differences = t.report.Figures, make(map[string]sim.Difference)
 		for k, named := range p.Figures.All() {
 			p.Differences[named.Name] = named.Minus(*base[k].Figure, r.Confidence)
 		}

@@ -1,7 +1,6 @@
 package search
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -33,8 +32,6 @@ type Threshold struct {
 	Part   string  `json:"part,omitempty"` // empty for the whole interval
 	Op     string  `json:"op"`
 	Bound  float64 `json:"bound"`
-
-	text string // the parsed text
 }
 
 // AtMost returns the threshold "figure <= bound".
@@ -65,7 +62,7 @@ func ParseThreshold(text string) (Threshold, error) {
 		return Threshold{}, wrong("must be FIGURE OP NUMBER, as in 'bound_exceeded_by.worst == 0'; " +
 			"OP is one of < <= > >= == !=")
 	}
-	t := Threshold{Figure: match[1], Op: match[2], text: text}
+	t := Threshold{Figure: match[1], Op: match[2]}
 	if i := strings.LastIndexByte(t.Figure, '.'); i >= 0 && slices.Contains(figureParts, t.Figure[i+1:]) {
 		t.Figure, t.Part = t.Figure[:i], t.Figure[i+1:]
 	}
@@ -102,7 +99,7 @@ func (t Threshold) String() string {
 	if report.IsPart(t.Figure) {
 		bound = decimal(t.Bound*100) + "%"
 	}
-	return cmp.Or(t.text, fmt.Sprint(t.name(), " ", t.Op, " ", bound))
+	return fmt.Sprint(t.name(), " ", t.Op, " ", bound)
 }
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'g', 12, 64) }

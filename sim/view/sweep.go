@@ -3,7 +3,6 @@ package view
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,7 +60,7 @@ func (v sweepView) table() Table {
 	t.Columns = append(t.Columns, "bound")
 	for i := range v.Points {
 		p := &v.Points[i]
-		mark := either(p.Saturated, "!", "") + either(i == 0, " base", "")
+		mark := either(search.Saturated(p.Figures.RedisCPU), "!", "") + either(i == 0, " base", "")
 		row := append(append([]string{strings.TrimSpace(mark)}, p.Values...), p.TargetInForce)
 		for _, name := range sweepFigures {
 			row = append(row, Figure(name, search.FigureOf(&p.Figures, name)))
@@ -87,18 +86,19 @@ func (v sweepView) difference(p *search.Point, figure string) string {
 }
 
 func (v sweepView) judge(d *Document) {
-	exceeded := 0
+	exceeded, saturated := 0, false
 	for _, p := range v.Points {
 		if p.Figures.BoundExceededBy.Worst > 0 {
 			exceeded++
 		}
+		saturated = saturated || search.Saturated(p.Figures.RedisCPU)
 	}
 	if exceeded > 0 {
 		d.say(Bad, "The bound is exceeded at %s.", Count(exceeded, "point"))
 	} else {
 		d.say(Good, "The bound holds at every point.")
 	}
-	if slices.ContainsFunc(v.Points, func(p search.Point) bool { return p.Saturated }) {
+	if saturated {
 		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard is always busy, and calls wait.")
 	}
 }
