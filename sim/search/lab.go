@@ -13,7 +13,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// wrongText returns a function that formats errors about an invalid text.
 func wrongText(kind error, text string) func(format string, args ...any) error {
 	return func(format string, args ...any) error {
 		return fmt.Errorf("%w %q: "+format, append([]any{kind, text}, args...)...)
@@ -26,14 +25,8 @@ type Lab struct {
 	// time.
 	Run      func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 	Parallel int // number of simulations at one time, 0 for GOMAXPROCS; no figure depends on Parallel
-	// Progress, unless nil, is called after each simulation, one call at a time.
-	Progress func(p Progress)
-}
-
-// Progress counts the finished simulations of a phase.
-type Progress struct {
-	Phase    string
-	Done, Of int // numbers of simulations in the phase
+	// Progress, unless nil, is called after each simulation with the numbers of the phase, one call at a time.
+	Progress func(phase string, done, of int)
 }
 
 // Asked describes the simulated scenario.
@@ -52,7 +45,7 @@ func askedOf(s sim.Scenario) Asked {
 }
 
 type trial struct {
-	name     string // the values of the varied fields, for errors
+	name     string // for errors
 	scenario sim.Scenario
 	report   *sim.Report // nil until the trial has run
 
@@ -112,7 +105,7 @@ func (w *work) simulate(ctx context.Context, phase string, trials []*trial) erro
 			w.machine.Requests += r.Machine.Requests
 			w.confidence = r.Confidence
 			if ended++; w.Progress != nil {
-				w.Progress(Progress{phase, ended, len(fresh)})
+				w.Progress(phase, ended, len(fresh))
 			}
 			return nil
 		})

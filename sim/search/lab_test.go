@@ -24,9 +24,10 @@ func TestALabRunsAsManyAtOneTimeAsItIsToldAndEachOnce(t *testing.T) {
 			running.Add(1)
 			<-gate
 			return sim.Report{Seed: s.Seed, Machine: sim.Machine{Requests: 10}}, nil
-		}, 3, func(p Progress) {
+		}, 3, func(phase string, done, of int) {
 			told++
-			testkit.Check(t, p.Phase == "try" && p.Done == told && p.Of == 20, "%+v, want %d of 20", p, told)
+			testkit.Check(t, phase == "try" && done == told && of == 20, "%s: %d of %d, want %d of 20",
+				phase, done, of, told)
 		}}.begin()
 		go func() {
 			// when nothing goes on any more, then three have begun,

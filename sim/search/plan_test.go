@@ -190,11 +190,11 @@ func TestAPlanSimulatesItsRounds(t *testing.T) {
 	own.Policy.Target, own.Policy.TTL = 30*time.Millisecond, 300*time.Millisecond
 	w := &world{noise: 3e-5, f: rising(func(ms float64) float64 { return ms / 1e5 })}
 	var rounds []string
-	p, err := Lab{w.run, 4, func(p Progress) {
-		if p.Done == 1 {
-			rounds = append(rounds, p.Phase)
+	p, err := Lab{w.run, 4, func(phase string, done, of int) {
+		if done == 1 {
+			rounds = append(rounds, phase)
 		}
-		testkit.Check(t, p.Done <= p.Of && p.Phase == rounds[len(rounds)-1], "%+v", p)
+		testkit.Check(t, done <= of && phase == rounds[len(rounds)-1], "%s %d of %d", phase, done, of)
 	}}.Plan(t.Context(), Question{Scenario: own})
 	testkit.NoErr(t, err)
 	testkit.Check(t, rounds[0] == "grid" && rounds[1] == "refine" && rounds[2] == "confirm" &&

@@ -96,7 +96,7 @@ func TestASweepEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{f: byTarget, before: interrupting(2, cancel)}
 	var told []string
-	tell := func(p Progress) { told = append(told, fmt.Sprint(p.Phase, p.Done, "/", p.Of)) }
+	tell := func(phase string, done, of int) { told = append(told, fmt.Sprint(phase, done, "/", of)) }
 	_, err := Lab{w.run, 1, tell}.Sweep(ctx, fleet(), axes(t, "policy.target=10ms,20ms,30ms,40ms,50ms,60ms"))
 	testkit.Check(t, errors.Is(err, sim.ErrInterrupted) && len(w.runs) == 3, "%v after %d runs", err, len(w.runs))
 	testkit.Check(t, slices.Equal(told, []string{"sweep1/6", "sweep2/6"}), "progress %q", told)

@@ -210,10 +210,7 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
 		return f.program.simulate(sim.Runner{Parallel: f.parallel, Confidence: confidence}, ctx, s)
 	}
-	lab.Parallel = f.parallel
-	if show != nil {
-		lab.Progress = func(p search.Progress) { show(p.Phase, p.Done, p.Of) }
-	}
+	lab.Parallel, lab.Progress = f.parallel, show
 	return lab, clear
 }
 

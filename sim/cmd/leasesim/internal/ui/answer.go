@@ -338,8 +338,8 @@ func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
 	s := a.scenario(a.seconds(), a.numbers["load"], false)
 	lab := search.Lab{
 		Run: sim.Runner{}.Run,
-		Progress: func(p search.Progress) {
-			a.tell(event{Kind: "progress", Done: float64(p.Done) / float64(max(p.Of, 1)), Text: p.Phase})
+		Progress: func(phase string, done, of int) {
+			a.tell(event{Kind: "progress", Done: float64(done) / float64(max(of, 1)), Text: phase})
 		},
 	}
 	question := search.Question{Scenario: s, Targets: []search.Threshold{
