@@ -7,7 +7,8 @@ package report
 
 import "time"
 
-// SchemaVersion is the version of a Report's JSON, which rises if a key is removed or changes its meaning.
+// SchemaVersion is the version of the JSON of a report, a sweep or a plan. The version rises if a key is
+// removed or changes its meaning.
 const SchemaVersion = 1
 
 // Report has the results of a run. The JSON keys of a Report are part of the command's interface. Except for

@@ -13,6 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/report"
 )
 
 var (
@@ -90,7 +91,7 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
 	}
-	plan := Plan{SchemaVersion: PlanVersion, Asked: askedOf(q.Scenario), Targets: targetsOf(q)}
+	plan := Plan{SchemaVersion: report.SchemaVersion, Asked: askedOf(q.Scenario), Targets: targetsOf(q)}
 	plan.ConfirmSeed = random.SeedOf(plan.Seed, 1<<30) // no search has 2^30 replications
 	q.Scenario, q.Targets = q.Scenario.Defaults(), plan.Targets
 	q.Scenario.Policy, q.Scenario.Rivals = ownPolicy(q.Scenario), nil // rivals would slow the plan down

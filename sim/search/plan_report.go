@@ -10,9 +10,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// PlanVersion is the version of a Plan's JSON, which rises if a key is removed or changes its meaning.
-const PlanVersion = 1
-
 // These constants are the verdicts of a plan.
 const (
 	Found      = "found"

@@ -21,12 +21,9 @@ import (
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/report"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
-
-// SweepVersion is the version of a SweepReport's JSON, which rises if a key is removed or changes its
-// meaning.
-const SweepVersion = 1
 
 // ErrAxis is wrapped by every error about an axis's text or values.
 var ErrAxis = errors.New("search: invalid axis")
@@ -100,7 +97,7 @@ func (r *SweepReport) assignments(p *Point) []string {
 // Sweep simulates s with every combination of the axes' values. Sweep returns an error before any simulation
 // if a combination makes no valid scenario. When ctx ends, the error wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
-	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes}
+	r := SweepReport{SchemaVersion: report.SchemaVersion, Asked: askedOf(s), Axes: axes}
 	trials, err := r.grid(s)
 	if err != nil {
 		return SweepReport{}, err
