@@ -101,8 +101,7 @@ func (w *Waits) Quantile(percent int64) float64 {
 	return float64(w.histogram.ValueAtQuantile(100*(float64(rank)-0.25)/float64(w.waited))) / 1000
 }
 
-// seriesPoints is the number of points of a Series, which is more than a chart shows.
-const seriesPoints = 240
+const seriesPoints = 240 // more than a chart shows
 
 // Recorder collects the points of a Series.
 type Recorder struct {

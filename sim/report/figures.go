@@ -29,7 +29,6 @@ func IsPart(name string) bool {
 	return false
 }
 
-// moreIsBetter reports whether a large value of the figure with this JSON key is good.
 func moreIsBetter(name string) bool {
 	switch name {
 	case "offered", "admitted", "admitted_ratio", "central_admitted", "admitted_vs_central", "jain",
@@ -48,7 +47,6 @@ func (r *RivalReport) All() []Named { return figuresOf(r) }
 // All lists the figures of c as Figures.All does.
 func (c *ClassReport) All() []Named { return figuresOf(c) }
 
-// figuresOf lists the fields of type Figure in the struct at p.
 func figuresOf(p any) (all []Named) {
 	v := reflect.ValueOf(p).Elem()
 	for i := range v.NumField() {
@@ -63,11 +61,10 @@ func figuresOf(p any) (all []Named) {
 // Difference is the difference of a figure between two scenarios: the mean over replications with the same
 // seeds, and the mean's confidence interval (Student's t). With one replication, Low and High equal the mean.
 type Difference struct {
-	Mean float64 `json:"mean"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
-	// Range reports that Low and High are the extremes over the replications. See Figure.Range.
-	Range bool `json:"range,omitempty"`
+	Mean  float64 `json:"mean"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+	Range bool    `json:"range,omitempty"` // see Figure.Range
 }
 
 // Certain reports whether the interval excludes zero, so that chance does not explain the difference.
@@ -107,9 +104,8 @@ func meanOf(xs []float64, confidence float64) Difference {
 	return Difference{Mean: mean, Low: mean - half, High: mean + half}
 }
 
-// studentsT returns the t for which a t-distributed quantity lies in [-t, t] with probability confidence (0
-// to 1). freedom is the number of degrees of freedom, 1 or more. The result is rounded to a millionth,
-// because gonum uses math.Log, whose last bit differs between machines.
+// studentsT returns the t for which a t-distributed quantity lies in [-t, t] with probability confidence. It
+// is rounded to a millionth, because gonum uses math.Log, whose last bit differs between machines.
 func studentsT(confidence float64, freedom int) float64 {
 	t := distuv.StudentsT{Sigma: 1, Nu: float64(freedom)}.Quantile((1 + confidence) / 2)
 	return math.Round(t*1e6) / 1e6

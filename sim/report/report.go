@@ -1,8 +1,7 @@
 // Package report has the results of a simulation: figures over its replications, each with its mean, its
 // interval and its worst seed.
 //
-// The engine makes one Outcome for each replication, and Of combines them to a Report. The JSON keys of a
-// Report are part of the command's interface. Package report neither simulates nor writes text.
+// The engine makes one Outcome for each replication, and Of combines them to a Report.
 package report
 
 import "time"
@@ -31,11 +30,9 @@ type Report struct {
 	Rivals []RivalReport `json:"rivals,omitempty"`
 	// Classes has the groups by headroom, the smallest first, or nil if all groups have the same headroom.
 	Classes []ClassReport `json:"classes,omitempty"`
-	// Series shows the first replication over time, in equal steps.
-	Series Series `json:"series"`
-	// Members has the figures of each process in the first replication.
-	Members []Member `json:"members"`
-	Machine Machine  `json:"machine"`
+	Series  Series        `json:"series"`  // the first replication over time
+	Members []Member      `json:"members"` // the processes of the first replication
+	Machine Machine       `json:"machine"`
 }
 
 // Figures has the figures of a run over all its replications. Only BoundExceededBy covers the warm-up.
@@ -86,9 +83,8 @@ type Figure struct {
 	WorstSeed uint64  `json:"worst_seed"`
 	// Range reports that Low and High are the extremes over the replications, because an interval would
 	// contain the mean less often than its confidence level says. See Of.
-	Range bool `json:"range,omitempty"`
-	// Values has the value of each replication, in order, for paired differences.
-	Values []float64 `json:"values,omitempty"`
+	Range  bool      `json:"range,omitempty"`
+	Values []float64 `json:"values,omitempty"` // the values of the replications, in order
 }
 
 // IsZero reports whether the figure was 0 in every replication. A Report's JSON may then omit the figure.
@@ -117,12 +113,11 @@ type RivalReport struct {
 	FaultStock        Figure `json:"fault_stock"`
 	SwappedRatio      Figure `json:"swapped_ratio"`
 	RoundTripsPerS    Figure `json:"round_trips_per_s"`
-	// RedisCPU and the waits are 0 unless Remote.
-	RedisCPU   Figure `json:"redis_cpu"`
-	Jain       Figure `json:"jain"`
-	WorstShare Figure `json:"worst_share"`
-	WaitMsP50  Figure `json:"wait_ms_p50"`
-	WaitMsP99  Figure `json:"wait_ms_p99"`
+	RedisCPU          Figure `json:"redis_cpu"` // RedisCPU and the waits are 0 unless Remote
+	Jain              Figure `json:"jain"`
+	WorstShare        Figure `json:"worst_share"`
+	WaitMsP50         Figure `json:"wait_ms_p50"`
+	WaitMsP99         Figure `json:"wait_ms_p99"`
 }
 
 // Series has one point per step. A count covers the step that ends at its point.
@@ -140,12 +135,11 @@ type Series struct {
 
 // Member has the figures of one process in one replication.
 type Member struct {
-	Group    string `json:"group"`
-	Offered  int64  `json:"offered"`
-	Admitted int64  `json:"admitted"`
-	// Share is the max-min share of the process in the admitted tokens.
-	Share float64 `json:"share"`
-	Calls int64   `json:"calls"`
+	Group    string  `json:"group"`
+	Offered  int64   `json:"offered"`
+	Admitted int64   `json:"admitted"`
+	Share    float64 `json:"share"` // the process's max-min share of the admitted tokens
+	Calls    int64   `json:"calls"`
 }
 
 // Machine has the figures that depend on the machine that ran the simulation.

@@ -41,8 +41,7 @@ type Accuracy struct {
 // up and down, so the difference of two points alone could show a change that is no trend.
 type trend struct{ n, x, y, xx, xy float64 }
 
-// falls returns the tokens of credit by which the line falls while the central bucket admits this many
-// tokens.
+// falls returns the credit by which the line falls while the central bucket admits this many tokens.
 func (t *trend) falls(tokens int64) int64 {
 	spread := float64(t.n*t.xx) - float64(t.x*t.x)
 	if spread <= 0 {
