@@ -21,11 +21,10 @@ func wrongText(kind error, text string) func(format string, args ...any) error {
 
 // Lab makes sweeps and plans.
 type Lab struct {
-	// Run simulates one scenario, as sim.Runner{Parallel: 1}.Run does. Several goroutines call Run at one
-	// time.
+	// Run simulates one scenario, as sim.Runner{Parallel: 1}.Run does. Several goroutines call Run.
 	Run      func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 	Parallel int // number of simulations at one time, 0 for GOMAXPROCS; no figure depends on Parallel
-	// Progress, unless nil, is called after each simulation with the numbers of the phase, one call at a time.
+	// Progress, unless nil, is called after each simulation with counts of the phase, one call at a time.
 	Progress func(phase string, done, of int)
 }
 
@@ -48,8 +47,7 @@ type trial struct {
 	name     string // for errors
 	scenario sim.Scenario
 	report   *sim.Report // nil until the trial has run
-
-	// A sweep leaves the following fields at zero.
+	// The fields below belong to a plan.
 	changes   int // 0 for the scenario's own policy, 1 for another policy
 	targets   []Threshold
 	times     int    // counted time, as a multiple of the scenario's counted time

@@ -47,7 +47,6 @@ var (
 	gridRound    = round{"grid", 0.25, 1}
 	refineRound  = round{"refine", 0.5, 2}
 	confirmRound = round{"confirm", 1, math.MaxInt}
-	stressRound  = round{"stress", 1, math.MaxInt}
 )
 
 const (
@@ -88,7 +87,13 @@ type planning struct {
 // counts from the time when its fleet has settled. Plan lengthens the runs of the best policy, and of
 // policies that may be better, until twice the length gives the same verdict.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
-	if err := q.validate(); err != nil {
+	errs := []error{q.Scenario.Validate()}
+	for _, name := range q.MustHold {
+		if !slices.Contains(Stresses, name) {
+			errs = append(errs, fmt.Errorf("%w %q, must be one of %q", ErrStress, name, Stresses))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
 		return Plan{}, err
 	}
 	plan := Plan{SchemaVersion: report.SchemaVersion, Asked: askedOf(q.Scenario), Targets: targetsOf(q)}
@@ -104,7 +109,6 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	return p.plan, err
 }
 
-// search tries the policies of the grid, and then policies near the best of them.
 func (p *planning) search(ctx context.Context) error {
 	err := p.screen(ctx, gridRound, gridOf(p.q))
 	if err == nil && !ranked(p.seen, expected)[0].meets(expected) {
@@ -116,7 +120,6 @@ func (p *planning) search(ctx context.Context) error {
 	return err
 }
 
-// screenShorter tries shorter leases than the grid's, which make more calls.
 func (p *planning) screenShorter(ctx context.Context) error {
 	p.exhausted = true
 	return p.screen(ctx, gridRound, shorter(p.q))
@@ -280,15 +283,12 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// affordable reports whether a run of s may last d without too many simulated requests.
 func (p *planning) affordable(s sim.Scenario, d time.Duration) bool {
-	given := &p.q.Scenario
-	asked := float64(given.Reps) * given.Duration.Seconds()
+	asked := float64(p.q.Scenario.Reps) * p.q.Scenario.Duration.Seconds()
 	most := max(requestsMost/s.RequestsPerS(), requestsTimes*asked)
 	return d <= sim.DurationMax && float64(s.Reps)*d.Seconds() <= most
 }
 
-// canLengthen reports whether a run of twice the length is allowed for the policy of t.
 func (p *planning) canLengthen(t *trial) bool {
 	return 2*t.times <= timesMost && !t.unsettled &&
 		p.trial(confirmRound, p.q.Scenario, t.scenario.Policy, 1, 2*t.times).times > t.times
@@ -301,7 +301,6 @@ func (p *planning) trials(r round, seed uint64, times int, policies []lease.Poli
 	return all
 }
 
-// choose completes the plan with the policy of t.
 func (p *planning) choose(t *trial, stresses []Stress) error {
 	chosen, given := p.candidate(t), p.candidate(p.confirmed[0])
 	p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Code = Found, &chosen, &given, GoCode(t.scenario)
@@ -314,19 +313,17 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 	counted := t.report.Offered.Mean / (t.scenario.Duration - t.scenario.Warmup).Seconds()
 	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
 	p.plan.Load = counted * t.scenario.TopShare() / t.scenario.LeastRate()
-	p.list(p.confirmed, t)
+	p.list(t)
 	return nil
 }
 
-// miss completes a plan that chooses no policy. Its verdict is Infeasible or Undecided, and it has the
-// closest policy. stress is the last stress that a policy failed.
+// miss completes a plan that chooses no policy. stress is the last stress that a policy failed.
 func (p *planning) miss(best *trial, stress string) error {
 	unclear := slices.ContainsFunc(p.confirmed, func(t *trial) bool { return t.unclear })
 	open := slices.ContainsFunc(p.confirmed, func(t *trial) bool {
 		return t.broken == "" && t.scenario.Stationary() && (t == best && t.shaky() || t.open())
 	})
 	if stress != "" && !open {
-		// The closest policy is one that fails only under stress.
 		best = ranked(slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken == "" }),
 			pessimistic)[0]
 		stress = best.broken
@@ -334,7 +331,7 @@ func (p *planning) miss(best *trial, stress string) error {
 		stress = ""
 	}
 	p.plan.Miss = &Miss{Closest: p.candidate(best), Stress: stress}
-	p.list(p.confirmed, nil)
+	p.list(nil)
 	if p.plan.Verdict = Infeasible; open || unclear {
 		p.plan.Verdict = Undecided
 		if best.unsettled {
@@ -363,7 +360,7 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 		}
 	}
 	for open := true; open; {
-		if err := p.simulate(ctx, stressRound.name, trials); err != nil {
+		if err := p.simulate(ctx, "stress", trials); err != nil {
 			return nil, err
 		}
 		open = false
@@ -393,7 +390,7 @@ func (p *planning) harder(calm *trial, stress string, times int) (t *trial, desc
 			return nil, ""
 		}
 	}
-	t = p.trial(stressRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, times)
+	t = p.trial(confirmRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, times)
 	if s := &t.scenario; often[stress] > 0 && s.Stationary() {
 		// The cost of a fault does not grow with the run. Half of the counted time, or twice the settling
 		// time if that is longer, is enough to show the cost.
@@ -404,9 +401,8 @@ func (p *planning) harder(calm *trial, stress string, times int) (t *trial, desc
 	return t, description
 }
 
-// list adds the trade-offs among trials to the plan. chosen is one of them, unless nil.
-func (p *planning) list(trials []*trial, chosen *trial) {
-	for _, t := range tradeOffs(trials, chosen) {
+func (p *planning) list(chosen *trial) {
+	for _, t := range tradeOffs(p.confirmed, chosen) {
 		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))
 	}
 }
@@ -414,22 +410,11 @@ func (p *planning) list(trials []*trial, chosen *trial) {
 func (p *planning) candidate(t *trial) Candidate {
 	s := t.scenario
 	return Candidate{
-		Policy:       PolicyOf(s),
-		ScenarioHash: s.Hash(),
-		Seed:         t.report.Seed,
-		Reps:         t.report.Reps,
-		DurationS:    s.Duration.Seconds(),
-		WarmupS:      s.Warmup.Seconds(),
-		Grade:        t.graded(),
+		Policy:    PolicyOf(s),
+		Seed:      t.report.Seed,
+		Reps:      t.report.Reps,
+		DurationS: s.Duration.Seconds(),
+		WarmupS:   s.Warmup.Seconds(),
+		Grade:     t.graded(),
 	}
-}
-
-func (q Question) validate() error {
-	errs := []error{q.Scenario.Validate()}
-	for _, name := range q.MustHold {
-		if !slices.Contains(Stresses, name) {
-			errs = append(errs, fmt.Errorf("%w %q, must be one of %q", ErrStress, name, Stresses))
-		}
-	}
-	return errors.Join(errs...)
 }

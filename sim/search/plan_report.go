@@ -55,8 +55,7 @@ type Policy struct {
 	DefaultTTL     bool   `json:"default_ttl,omitempty"` // Policy.TTL is 0
 	Overcommit     int64  `json:"overcommit"`
 	CallsPerSecond int64  `json:"calls_per_second,omitempty"`
-	// TargetInForce is the intended length of leases if it differs from Target, as in a large fleet.
-	TargetInForce string `json:"target_in_force,omitempty"`
+	TargetInForce  string `json:"target_in_force,omitempty"` // intended length of leases, if not Target
 }
 
 // PolicyOf returns the planned fields of the policy of s.
@@ -73,21 +72,19 @@ func PolicyOf(s sim.Scenario) Policy {
 
 // Grade compares the figures of a policy with the targets.
 type Grade struct {
-	Meets bool `json:"meets"` // every target holds at the pessimistic end of its interval
-	// Undecided reports that a longer run may show that the policy meets the targets.
-	Undecided bool        `json:"undecided,omitempty"`
+	Meets     bool        `json:"meets"`               // all targets hold at the pessimistic ends
+	Undecided bool        `json:"undecided,omitempty"` // a longer run may show that all targets hold
 	Margins   []Margin    `json:"margins"`
 	Figures   sim.Figures `json:"figures"`
 }
 
 // Candidate is a policy with the figures and the lengths of its run.
 type Candidate struct {
-	Policy       Policy  `json:"policy"`
-	ScenarioHash string  `json:"scenario_hash"` // hash of the scenario with the candidate's policy
-	Seed         uint64  `json:"seed"`
-	Reps         int     `json:"reps"`
-	DurationS    float64 `json:"duration_s"` // length of the run, including WarmupS, in which the fleet settles
-	WarmupS      float64 `json:"warmup_s"`
+	Policy    Policy  `json:"policy"`
+	Seed      uint64  `json:"seed"`
+	Reps      int     `json:"reps"`
+	DurationS float64 `json:"duration_s"` // length of the run, including WarmupS, in which the fleet settles
+	WarmupS   float64 `json:"warmup_s"`
 	Grade
 }
 
@@ -103,11 +100,10 @@ type Margin struct {
 
 // Stress has the grade of the chosen policy under one stress.
 type Stress struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	Must        bool   `json:"must"` // the question demands that the targets also hold under this stress
-	// Load is the demand for the most popular key in an overload, as a multiple of the key's limit.
-	Load float64 `json:"load,omitempty"`
+	Name        string  `json:"name"`
+	Description string  `json:"description"`
+	Must        bool    `json:"must"`           // the targets must also hold under this stress
+	Load        float64 `json:"load,omitempty"` // Plan.Load in an overload
 	// Adds is the ratio of false rejects that a recurring fault adds. Margins and Figures contain Adds:
 	// false_reject_ratio is higher by Adds, and admitted_vs_central lower.
 	Adds float64 `json:"adds,omitempty"`
@@ -120,8 +116,7 @@ type Miss struct {
 	Stress  string    `json:"stress,omitempty"` // the stress that Closest fails; "" if none
 }
 
-// GoCode returns a Go expression for the limits and the fallback of s and for the settings that a plan
-// chooses.
+// GoCode returns a Go expression for the limits, the fallback and the planned settings of s.
 func GoCode(s sim.Scenario) string {
 	var b strings.Builder
 	b.WriteString("hybrid.Config{\n\tLimits: []hybrid.Limit{\n")

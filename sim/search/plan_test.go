@@ -118,7 +118,7 @@ func TestThePlanChoosesTheCheapestThatMeetsTheTargets(t *testing.T) {
 		},
 		"a busy node that is all there is": {Question{Scenario: fleet(), Targets: idleNodes}, busy, infeasible},
 		"long leases that break the promise": {plain, exceeding, func(p Plan) bool {
-			broken := slices.ContainsFunc(p.TradeOffs, func(c Candidate) bool { return breaks(&c.Figures) })
+			broken := slices.ContainsFunc(p.TradeOffs, func(c Candidate) bool { return c.Figures.BoundExceededBy.Worst > 0 })
 			return target(t, p.Chosen.Policy) <= 50*time.Millisecond && len(p.Targets) == 2 && !broken
 		}},
 		"long leases that exceed a bound that is not promised": {

@@ -80,7 +80,6 @@ func gridOf(q Question) []lease.Policy {
 	return grid.all
 }
 
-// callsMost returns the bound on calls_per_s in targets, or 0.
 func callsMost(targets []Threshold) float64 {
 	for _, t := range targets {
 		if t.Figure == "calls_per_s" && (t.Op == "<=" || t.Op == "<") {
@@ -161,10 +160,7 @@ func shorter(q Question) []lease.Policy {
 // tokensLast returns the time in which the tightest limit refills n tokens for each process, at most
 // targetMost.
 func tokensLast(s sim.Scenario, n float64) time.Duration {
-	seconds := 0.0
-	for _, l := range s.Limits {
-		seconds = max(seconds, n*float64(processesOf(s))/l.Rate())
-	}
+	seconds := n * float64(processesOf(s)) / s.LeastRate()
 	return time.Duration(min(seconds, targetMost.Seconds()) * float64(time.Second))
 }
 
@@ -175,7 +171,6 @@ func processesOf(s sim.Scenario) (all int) {
 	return all
 }
 
-// longest returns the longest target to try with s.
 func longest(s sim.Scenario) time.Duration { return max(targetHigh, tokensLast(s, tokensHigh)) }
 
 // withLengths returns p with a target that the burst allows, and with a TTL in targets, 0 for the default. An
@@ -190,15 +185,13 @@ func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) leas
 	return p
 }
 
-// withBudget returns p with its call budget multiplied by times.
 func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	config := p.ConfigFor(s.Limits, 0, s.CallTimeout)
 	p.CallsPerSecond = twoDigits(int64(float64(config.CallBudget()) * times))
 	return p
 }
 
-// centers is the number of best policies around which a plan refines the grid.
-const centers = 2
+const centers = 2 // number of best policies around which a plan refines the grid
 
 // around returns policies together with policies near the best trials. trials must be sorted, best first. The
 // added policies have targets between two targets of the grid, and longer TTLs. For a large fleet, around
@@ -289,8 +282,7 @@ func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
 	}).Defaults()
 }
 
-// eachLoad returns a copy of s in which change has been applied to the shared workload and to those of
-// groups.
+// eachLoad returns a copy of s with all workloads changed.
 func eachLoad(s sim.Scenario, change func(w *sim.Workload)) sim.Scenario {
 	change(&s.Workload)
 	s.Groups = slices.Clone(s.Groups)

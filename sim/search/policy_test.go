@@ -224,7 +224,7 @@ func TestAMarginIsAPartOfWhatTheTargetTolerates(t *testing.T) {
 	r.BoundExceededBy = sim.Figure{}
 	targets := []Threshold{AtMost("calls_per_s", 120), AtMost("false_reject_ratio", 0.0041), promise}
 	x := &trial{report: r, targets: targets}
-	surely, means := x.margin(pessimistic), x.margin(expected)
+	surely, means := x.margin(x.targets, pessimistic), x.margin(x.targets, expected)
 	testkit.Check(t, math.Abs(surely-0.0001/0.0041) < 1e-12 && math.Abs(means-20.0/120) < 1e-12,
 		"%v, %v", surely, means)
 	testkit.Check(t, x.graded().Meets && x.graded().Margins[2].Margin == 0, "%+v", x.graded().Margins)

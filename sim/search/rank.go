@@ -21,15 +21,12 @@ const (
 )
 
 func (t *trial) calls() float64    { return t.report.CallsPerS.Mean }
-func (t *trial) meets(at end) bool { return t.margin(at) >= 0 }
-func (t *trial) accuracy() float64 { return leastMargin(traded(t.targets), t.report, expected) }
-
-func (t *trial) margin(at end) float64 { return leastMargin(t.targets, t.report, at) }
+func (t *trial) meets(at end) bool { return t.margin(t.targets, at) >= 0 }
+func (t *trial) accuracy() float64 { return t.margin(traded(t.targets), expected) }
 
 // open reports whether longer runs may show that t meets the targets.
 func (t *trial) open() bool { return !t.meets(pessimistic) && (t.unsettled || t.meets(optimistic)) }
 
-// mayReplace reports whether best misses the targets, or t makes fewer calls by more than the fraction alike.
 func (t *trial) mayReplace(best *trial) bool {
 	return !best.meets(pessimistic) || t.calls()*(1+alike) < best.calls()
 }
@@ -45,10 +42,10 @@ func (t *trial) shaky() bool {
 			math.Abs(t.calls()-o.calls()) > steadily*t.calls()))
 }
 
-func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
+func (t *trial) margin(targets []Threshold, at end) float64 {
 	least := math.Inf(1)
 	for _, x := range targets {
-		least = min(least, x.margin(report, at))
+		least = min(least, x.margin(t.report, at))
 	}
 	return least
 }
@@ -60,7 +57,7 @@ func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 func ranked(trials []*trial, at end) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
-		if margin[t] = t.margin(at); margin[t] >= 0 {
+		if margin[t] = t.margin(t.targets, at); margin[t] >= 0 {
 			cheapest = min(cheapest, t.calls())
 		}
 	}
@@ -107,8 +104,7 @@ func promising(trials []*trial) []lease.Policy {
 	return policiesOf(append(all, slices.DeleteFunc(spread, func(t *trial) bool { return t == nil })...))
 }
 
-// traded returns the targets about accuracy, which a plan trades against lease calls, or defaultTargets if
-// there is no such target.
+// traded returns the targets about accuracy, which a plan trades against lease calls.
 func traded(targets []Threshold) (all []Threshold) {
 	for _, t := range targets {
 		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
@@ -121,14 +117,11 @@ func traded(targets []Threshold) (all []Threshold) {
 	return all
 }
 
-// breaks reports whether any replication admitted more tokens than the bound allows.
-func breaks(f *sim.Figures) bool { return f.BoundExceededBy.Worst > 0 }
-
 // tradeOffs returns the chosen trial and trials that keep the bound, sorted by calls. From one trial to the
 // next, the calls grow by the factor apart or more, and the accuracy grows too.
 func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	front := slices.DeleteFunc(slices.Clone(trials), func(t *trial) bool {
-		return slices.Contains(t.targets, promise) && breaks(&t.report.Figures) ||
+		return slices.Contains(t.targets, promise) && t.report.BoundExceededBy.Worst > 0 ||
 			slices.ContainsFunc(trials, func(o *trial) bool {
 				return o.calls() < t.calls() && o.accuracy() >= t.accuracy()
 			})
@@ -167,7 +160,6 @@ var (
 	defaultTargets = []Threshold{AtMost("false_reject_ratio", 0.005)}
 )
 
-// targetsOf returns the targets that a plan must meet.
 func targetsOf(q Question) []Threshold {
 	targets := q.Targets
 	if len(targets) == 0 {
@@ -188,7 +180,6 @@ const (
 	optimistic
 )
 
-// value returns one position in the interval of the figure that t compares.
 func (t Threshold) value(report *sim.Report, at end) float64 {
 	if at == expected {
 		t.Part = cmp.Or(t.Part, "mean")
@@ -221,7 +212,6 @@ func (t Threshold) margin(report *sim.Report, at end) float64 {
 	return room
 }
 
-// graded returns the trial's figures and margins as a Grade.
 func (t *trial) graded() Grade {
 	g := Grade{
 		Meets:     t.meets(pessimistic) && !t.unsettled,

@@ -3,7 +3,6 @@ package search
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -40,8 +39,7 @@ const (
 	stressOutage, outageParts = 30 * time.Second, 3
 	// A failover takes stressFailover, and its replica lacks the writes of the last stressLost.
 	stressFailover, stressLost = time.Second, 300 * time.Millisecond
-	// stressRestart is the time that Redis or a crashed process takes to restart.
-	stressRestart = 100 * time.Millisecond
+	stressRestart              = 100 * time.Millisecond // restart of Redis or of a crashed process
 )
 
 // often has the assumed time between two faults of a kind, which descriptions of stresses name. A plan
@@ -77,7 +75,7 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 	if load, ok := loads[name]; ok {
 		return s, fmt.Sprintf("a load of %v times the limit", load)
 	}
-	harder = grown(s, 1.5)
+	harder = grown(s)
 	return harder, fmt.Sprintf("%d processes instead of %d", processesOf(harder), processesOf(s))
 }
 
@@ -96,10 +94,10 @@ func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 
 func multiply[T ~float64](x *T, times float64) { *x *= T(times) }
 
-// grown returns s with its numbers of processes multiplied by times, under the same load.
-func grown(s sim.Scenario, times float64) sim.Scenario {
+// grown returns s with 1.5 times the processes, under the same load.
+func grown(s sim.Scenario) sim.Scenario {
 	s.Groups = slices.Clone(s.Groups)
-	more := func(n int) int { return int(math.Ceil(times * float64(n))) }
+	more := func(n int) int { return (3*n + 1) / 2 }
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		g.Count = more(g.Count)
@@ -128,7 +126,6 @@ func twice(d sim.Dist) sim.Dist {
 
 func middle(s sim.Scenario) time.Duration { return s.Warmup + (s.Duration-s.Warmup)/2 }
 
-// withFault returns s with a fault of Redis in the middle.
 func withFault(s sim.Scenario, f sim.RedisFault) sim.Scenario {
 	f.At = middle(s)
 	s.Redis.Faults = append(slices.Clip(s.Redis.Faults), f)
@@ -155,8 +152,7 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 // calm has the figures without a fault. part is the increase of false_reject_ratio.
 func burden(t *trial, calm *sim.Figures, every time.Duration) (part float64) {
 	f := &t.report.Figures
-	counted := t.scenario.Duration - t.scenario.Warmup
-	between := f.CentralAdmitted.Mean * every.Seconds() / counted.Seconds()
+	between := f.CentralAdmitted.Mean * every.Seconds() / (t.scenario.Duration - t.scenario.Warmup).Seconds()
 	if between > 0 {
 		part = f.FaultStock.High / between
 	}

@@ -7,9 +7,6 @@
 // All simulations for one question use the same seeds, so two scenarios differ by their parameters and not by
 // chance. Limits on simulated requests bound the work, so answers are the same on every machine. Package view
 // shows the answers.
-//
-// plan.go makes a plan. policy.go lists the policies to try, rank.go compares policies, and stress.go adds
-// faults and load to a scenario.
 package search
 
 import (
@@ -51,9 +48,6 @@ func ParseAxis(text string) (Axis, error) {
 		if value == "" {
 			return Axis{}, wrong("a value is missing")
 		}
-		if slices.Contains(a.Values, value) {
-			return Axis{}, wrong("%s occurs twice", value)
-		}
 		a.Values = append(a.Values, value)
 	}
 	return a, nil
@@ -73,14 +67,12 @@ type SweepReport struct {
 
 // Point is the scenario with one value for each axis, and its figures.
 type Point struct {
-	Values       []string `json:"values"` // values in the order of the axes
-	ScenarioHash string   `json:"scenario_hash"`
+	Values []string `json:"values"` // values in the order of the axes
 	// TargetInForce is the intended length of leases. The burst shortens policy.target, and the call budget
 	// of a large fleet lengthens it.
-	TargetInForce string      `json:"target_in_force"`
-	Figures       sim.Figures `json:"figures"`
-	// Differences has the differences from the base by the figure's JSON key.
-	Differences map[string]sim.Difference `json:"differences"`
+	TargetInForce string                    `json:"target_in_force"`
+	Figures       sim.Figures               `json:"figures"`
+	Differences   map[string]sim.Difference `json:"differences"` // differences from the base, by JSON key
 }
 
 // Label names a point by its values, as in "policy.target=10ms clock.offset=0".
@@ -144,7 +136,7 @@ func (r *SweepReport) grid(s sim.Scenario) (trials []*trial, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w %s: %w", ErrAxis, t.name, err)
 		}
-		p.ScenarioHash, p.TargetInForce = t.scenario.Hash(), t.scenario.Defaults().TargetInForce().String()
+		p.TargetInForce = t.scenario.Defaults().TargetInForce().String()
 		r.Points, trials = append(r.Points, p), append(trials, t)
 	}
 	return trials, nil

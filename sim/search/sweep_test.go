@@ -29,11 +29,10 @@ func TestAnAxisIsAPathAndItsValues(t *testing.T) {
 
 func TestAnAxisThatCannotBeReadSaysWhy(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                           "must be PATH=VALUES",
-		"policy.target":              "must be PATH=VALUES",
-		" policy.target=1":           "must be PATH=VALUES",
-		"policy.target=1ms,,2ms":     "a value is missing",
-		"policy.target=1ms, 2ms,1ms": "1ms occurs twice",
+		"":                       "must be PATH=VALUES",
+		"policy.target":          "must be PATH=VALUES",
+		" policy.target=1":       "must be PATH=VALUES",
+		"policy.target=1ms,,2ms": "a value is missing",
 	} {
 		_, err := ParseAxis(text)
 		named := errors.Is(err, ErrAxis) && strings.Contains(err.Error(), want)

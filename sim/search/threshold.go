@@ -85,13 +85,7 @@ func ParseThreshold(text string) (Threshold, error) {
 	return t, nil
 }
 
-// name returns the figure's name with its part, as in the threshold's text.
-func (t Threshold) name() string {
-	if t.Part != "" {
-		return t.Figure + "." + t.Part
-	}
-	return t.Figure
-}
+func (t Threshold) name() string { return strings.TrimSuffix(t.Figure+"."+t.Part, ".") }
 
 // String returns a text that ParseThreshold can parse.
 func (t Threshold) String() string {
@@ -104,7 +98,6 @@ func (t Threshold) String() string {
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'g', 12, 64) }
 
-// interval returns the ends of the interval of the figure that t compares.
 func (t Threshold) interval(report *sim.Report) (low, high float64) {
 	f := FigureOf(&report.Figures, t.Figure)
 	if t.Part == "" {
@@ -129,7 +122,6 @@ func (t Threshold) Failure(report *sim.Report) string {
 	return fmt.Sprintf("%s is in [%s, %s]", t.name(), t.value6(low), t.value6(high))
 }
 
-// value6 formats a value of the figure to six digits, in the threshold's unit.
 func (t Threshold) value6(x float64) string {
 	if report.IsPart(t.Figure) {
 		return fmt.Sprintf("%.6g%%", 100*x)
