@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
-	html "html/template"
 )
 
 // Chart is a set of lines over an axis of numbers or of names. charts.js draws a Chart.
@@ -34,10 +33,10 @@ type Line struct {
 	Low    Points `json:"low,omitempty"`
 	High   Points `json:"high,omitempty"` // Low and High bound a band around the line; nil for none
 	Series int    `json:"series"`         // number of the colour, from 0, or Grey
-	Mark   Mark   `json:"mark,omitempty"`
+	Mark   string `json:"mark,omitempty"`
 }
 
-// Points are the coordinates of a line. A coordinate that is not finite is null in JSON.
+// Points are coordinates. A coordinate that is not finite is null in JSON.
 type Points []float64
 
 // MarshalJSON writes the points as an array.
@@ -56,14 +55,11 @@ func (l *Line) add(x, y float64) { l.X, l.Y = append(l.X, x), append(l.Y, y) }
 // Grey is the Series of a line of reference, such as a limit.
 const Grey = -1
 
-// Mark is the style of a line.
-type Mark string
-
-// These constants are the styles of lines.
+// These constants are the values of Line.Mark.
 const (
-	Dotted Mark = "dotted" // solid, with a dot at each point
-	Dashed Mark = "dashed"
-	Thick  Mark = "thick" // a span of the x axis
+	Dotted = "dotted" // solid, with a dot at each point
+	Dashed = "dashed"
+	Thick  = "thick" // a span of the x axis
 )
 
 // JSON returns the description of c that charts.js draws.
@@ -82,20 +78,14 @@ var (
 	//go:embed charts.js
 	ownScript string
 
-	pageStyle  = html.CSS(libraryStyle + "\n" + ownStyle)
-	pageScript = html.JS(bytes.Map(printable, []byte(library+ownScript)))
-	// pagePolicy allows only pageScript and pageStyle. A browser loads no file.
-	pagePolicy = "default-src 'none'; script-src " + digest(string(pageScript)) + "; style-src " +
-		digest(string(pageStyle))
+	// Style is the style sheet of pages with charts.
+	Style = libraryStyle + "\n" + ownStyle
+	// Script defines drawChart, which draws charts.
+	Script = string(bytes.Map(printable, []byte(library+ownScript)))
+	// pagePolicy allows only Script and Style. A browser loads no file.
+	pagePolicy = "default-src 'none'; script-src " + digest(Script) + "; style-src " + digest(Style)
 )
 
-// Style returns the style sheet of pages with charts.
-func Style() string { return string(pageStyle) }
-
-// Script returns the script that draws charts: it defines drawChart.
-func Script() string { return string(pageScript) }
-
-// digest returns the hash of an inline script or style for a content security policy.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

@@ -47,20 +47,17 @@ type Document struct {
 // Fact is a name and its value.
 type Fact struct{ Name, Value string }
 
-// Verdict is a finding in plain words, with a Mood.
+// Verdict is a finding in plain words.
 type Verdict struct {
-	Mood Mood
+	Mood string // Neutral, Good or Bad
 	Text string
 }
 
-// Mood tells whether a finding is good, bad or neither.
-type Mood string
-
-// These constants are the moods of a finding.
+// These constants are the moods of a verdict.
 const (
-	Neutral Mood = "neutral"
-	Good    Mood = "good"
-	Bad     Mood = "bad"
+	Neutral = "neutral"
+	Good    = "good"
+	Bad     = "bad"
 )
 
 // Section is a section of a document. The text format omits a section that has neither a table nor code.
@@ -72,7 +69,6 @@ type Section struct {
 	Code   string
 }
 
-// answer returns a Document with the content that a sweep and a plan share.
 func answer(a search.Asked, m sim.Machine, data any, text, command string) Document {
 	return Document{
 		Title: cmp.Or(a.Scenario, unnamed),
@@ -87,7 +83,7 @@ func answer(a search.Asked, m sim.Machine, data any, text, command string) Docum
 	}
 }
 
-func (d *Document) say(mood Mood, format string, args ...any) {
+func (d *Document) say(mood, format string, args ...any) {
 	d.Verdicts = append(d.Verdicts, Verdict{mood, fmt.Sprintf(format, args...)})
 }
 
@@ -119,7 +115,8 @@ func (d Document) Write(w io.Writer, format string) error {
 		Script        html.JS
 		Policy, Speed string
 	}{
-		d, pageStyle, pageScript, pagePolicy, fmt.Sprintf("Simulated %s requests in %v, %s per second on this machine.",
+		d, html.CSS(Style), html.JS(Script), pagePolicy,
+		fmt.Sprintf("Simulated %s requests in %v, %s per second on this machine.",
 			Number(m.Requests), m.Elapsed.Round(time.Millisecond), Number(math.Round(m.RequestsPerS))),
 	}
 	switch format {
@@ -141,7 +138,6 @@ func (d Document) Write(w io.Writer, format string) error {
 	return fmt.Errorf("view: there is no format %q", format)
 }
 
-// factLine returns facts as lines of text.
 func factLine(facts []Fact) string {
 	words := make([]string, len(facts))
 	for i, f := range facts {

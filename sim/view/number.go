@@ -28,13 +28,12 @@ func Number[N ~int | ~int64 | ~float64](n N) string {
 	return decimal(x, 0, max(0, 4-exponent(x)))
 }
 
-// decimal formats x with least to most decimals.
 func decimal(x float64, least, most int) string {
 	format := number.Decimal(x, number.MinFractionDigits(least), number.MaxFractionDigits(most))
 	return message.NewPrinter(language.English).Sprint(format)
 }
 
-// exponent returns the power of ten of x's first digit, and 0 for 0, NaN and the infinities.
+// exponent returns the power of ten of x's first digit, or 0 if there is none.
 func exponent(x float64) int {
 	if x == 0 || !finite(x) {
 		return 0
@@ -58,9 +57,8 @@ func things(number, thing string) string {
 // Percent formats a ratio in percent: 0.9983 is "99.83 %".
 func Percent(x float64) string { return Number(100*x) + inPercent }
 
-// interval formats the mean and the half width of a figure's confidence interval. The half width has two
-// significant digits, and the mean as many decimals as the half width. For a half width of 0, interval
-// returns Number of the mean. For a figure with a range, interval shows both ends instead: "3 (0..7)".
+// interval formats the mean and the half width of a figure's confidence interval, to two digits of the half
+// width. For a figure with a range, interval shows both ends instead: "3 (0..7)".
 func interval(f sim.Figure, scale float64) string {
 	mean, low, high := scale*f.Mean, scale*f.Low, scale*f.High
 	half := max(high-mean, mean-low)
@@ -80,8 +78,7 @@ func interval(f sim.Figure, scale float64) string {
 	return round(mean) + " ± " + round(half)
 }
 
-// known returns the number of decimals that show two digits of half, and a function that rounds to that
-// number.
+// known returns the decimals that show two digits of half, and a function that rounds to them.
 func known(half float64) (decimals int, round func(float64) string) {
 	decimals = 1 - exponent(half)
 	return decimals, func(x float64) string {
@@ -93,8 +90,7 @@ func known(half float64) (decimals int, round func(float64) string) {
 	}
 }
 
-// Mean formats the mean of the figure with that JSON key, with its unit. The figure's interval or range
-// decides the number of digits.
+// Mean formats a figure's mean with its unit, with the number of digits that Figure shows.
 func Mean(key string, f sim.Figure) string { return spread.ReplaceAllString(Figure(key, f), "") }
 
 // Shortly formats d with about three significant digits.
@@ -144,10 +140,8 @@ var about = map[string]struct{ unit, column, text string }{
 
 const ofCentral = ", as a share of the admissions of one central bucket"
 
-// column returns the name of a figure in the head of a table.
 func column(key string) string { return cmp.Or(about[key].column, key) }
 
-// glossary returns an explanation of columns.
 func glossary(keys ...string) string {
 	lines := make([]string, len(keys))
 	for i, key := range keys {
@@ -173,10 +167,9 @@ func Figure(key string, f sim.Figure) string {
 	return interval(f, scaleOf(key)) + about[key].unit
 }
 
-// scaleOf returns the factor from a figure to its shown value: 100 for a ratio, which is shown in percent.
 func scaleOf(key string) float64 { return either(about[key].unit == inPercent, 100.0, 1) }
 
-const noBreak = "\u00a0" // noBreak is a blank at which no line breaks
+const noBreak = "\u00a0"
 
 func together(text string) string { return strings.ReplaceAll(text, " ", noBreak) }
 
@@ -195,11 +188,7 @@ func either[T any](is bool, yes, no T) T {
 	return no
 }
 
-const (
-	boundText  = "burst + overcommit + rate × window"
-	windowText = "the tokens of a sliding window or a period + overcommit"
-	unnamed    = "unnamed scenario"
-)
+const unnamed = "unnamed scenario"
 
 // Own is the name of the leases in comparisons with rivals.
 const Own = "yuzhi"

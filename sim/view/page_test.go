@@ -107,7 +107,7 @@ func TestAPageIsWellFormedAndLoadsNothing(t *testing.T) {
 	meta := regexp.MustCompile(`<(meta [^>]*)>`)
 	for name, page := range pages(t) {
 		// HTML leaves meta open, which XML does not; all else that a page uses is the same in both.
-		page = strings.Replace(page, string(pageScript), "", 1)
+		page = strings.Replace(page, Script, "", 1)
 		d := xml.NewDecoder(strings.NewReader(meta.ReplaceAllString(page, "<$1/>")))
 		d.Entity = xml.HTMLEntity
 		elements, within := map[string]int{}, ""

@@ -20,10 +20,8 @@ func Plan(p search.Plan, text, command string) Document {
 	}
 	d := answer(p.Asked, p.Machine, &p, text, command)
 	d.Title += ": a plan"
-	by := fmt.Sprintf("each at the pessimistic end of its %s interval", Percent(p.Confidence))
-	if p.Reps < 2 {
-		by = "in one replication, which has no interval (see --reps)"
-	}
+	by := either(p.Reps < 2, "in one replication, which has no interval (see --reps)",
+		fmt.Sprintf("each at the pessimistic end of its %s interval", Percent(p.Confidence)))
 	d.Subtitle = fmt.Sprintf("Fewest lease calls with %s, %s.", strings.Join(goals, ", "), by)
 	v := planView{&p}
 	v.judge(&d)
@@ -48,14 +46,12 @@ func Plan(p search.Plan, text, command string) Document {
 
 type planView struct{ *search.Plan }
 
-// goalText describes a target in words: "false_reject_ratio at most 0.5 %".
 func goalText(t search.Threshold) string {
 	at := either(t.Op == ">=", "at least", "at most")
 	return fmt.Sprintf("%s %s %s", t.Figure, at, Value(t.Figure, t.Bound))
 }
 
-// policyText describes a policy in one line: its target, with the target in force if it differs, its TTL, and
-// the other settings that it has. With default lengths, leases of a large fleet are longer.
+// policyText describes a policy in one line. With default lengths, leases of a large fleet are longer.
 func policyText(p search.Policy) string {
 	of := func(isDefault bool) string { return either(isDefault, " (default)", "") }
 	text := "target " + p.Target + of(p.DefaultTarget)
@@ -72,7 +68,6 @@ func policyText(p search.Policy) string {
 	return text
 }
 
-// chosen adds the figures of the chosen policy, without and with stress.
 func (v planView) chosen(d *Document) {
 	confirmed := fmt.Sprintf("Confirmed on %s of %s s, of which the last %s s count, with seed %d, which the "+
 		"search did not use.", Count(v.Chosen.Reps, "replication"), Number(v.Chosen.DurationS),
@@ -95,8 +90,7 @@ func (v planView) chosen(d *Document) {
 		for _, m := range s.Margins {
 			row = append(row, Value(m.Figure, m.Value)+either(m.Meets, "", " !"))
 		}
-		stress.Add(append(row, Mean("calls_per_s", s.Figures.CallsPerS),
-			judged(s.Grade)+either(s.Must, " (must)", ""))...)
+		stress.Add(append(row, Mean("calls_per_s", s.Figures.CallsPerS), judged(s))...)
 	}
 	if len(stress.Rows) > 0 {
 		d.tabulate("Under stress", stress, "The chosen policy on the same seeds, under stress. Rejects by a recurring "+
@@ -104,7 +98,6 @@ func (v planView) chosen(d *Document) {
 	}
 }
 
-// overLoad returns a section with the calls and rejects of the chosen policy, at several loads.
 func (v planView) overLoad() Section {
 	rows := []search.Stress{{Load: v.Load, Grade: v.Chosen.Grade, Description: "the scenario's"}}
 	for _, s := range v.Stress {
@@ -128,29 +121,28 @@ func (v planView) overLoad() Section {
 		t.Add(Number(math.Round(s.Load*1000)/1000)+either(own, " ("+s.Description+")", ""),
 			Mean("calls_per_s", f.CallsPerS), Percent(math.Round(part*1000)/1000),
 			Mean("false_reject_ratio", f.FalseRejectRatio),
-			judged(s.Grade)+either(s.Must, " (must)", "")+either(limits(f), "", "; nothing has to be denied"))
+			judged(s)+either(limits(f), "", "; nothing has to be denied"))
 	}
-	s := Section{Title: "Over load", Table: &t, Text: []string{"The chosen policy with more and with less load. " +
-		"Times the limit: demand for the most popular key, as a multiple of its limit. Denied: tokens denied, " +
-		"rightly or not, as a share of the demand."}}
 	x := Axis{Label: "times the limit"}
-	s.Charts = []Chart{
+	return Section{Title: "Over load", Table: &t, Text: []string{"The chosen policy with more and with less load. " +
+		"Times the limit: demand for the most popular key, as a multiple of its limit. Denied: tokens denied, " +
+		"rightly or not, as a share of the demand."}, Charts: []Chart{
 		{Title: "How many lease calls does the fleet make each second?", X: x, Y: Axis{Unit: "calls/s"},
 			Lines: []Line{calls}},
 		{Title: "How much is denied, and how much of it wrongly?", X: x, Y: Axis{Unit: "%"},
 			Lines: []Line{denied, wrongly}},
-	}
-	return s
+	}}
 }
 
-// judged returns one word that tells whether the targets hold.
-func judged(g search.Grade) string { return either(g.Undecided, "undecided", holds(g.Meets)) }
+func judged(s search.Stress) string {
+	return either(s.Undecided, "undecided", holds(s.Meets)) + either(s.Must, " (must)", "")
+}
 
 func targetTable(margins []search.Margin) Table {
 	t := Table{Columns: []string{"target", ">pessimistic", ">margin", ""}}
 	for _, m := range margins {
-		margin := Percent(math.Round(m.Margin*100) / 100) // whole percent
-		margin = either(absolute(m), "", margin)
+		exact := m.Bound == 0 || m.Op == ">=" && m.Bound == 1 // the margin is no fraction of a tolerance
+		margin := either(exact, "", Percent(math.Round(m.Margin*100)/100))
 		t.Add(goalText(m.Threshold), Value(m.Figure, m.Value), margin, holds(m.Meets))
 	}
 	return t
@@ -158,8 +150,6 @@ func targetTable(margins []search.Margin) Table {
 
 func holds(meets bool) string { return either(meets, "holds", "missed") }
 
-// named returns the figures in a plan's tables: calls, the two usual figures of accuracy, and the targets'
-// figures.
 func (v planView) named() []string {
 	names := []string{"calls_per_s", "false_reject_ratio", "admitted_vs_central"}
 	for _, t := range v.Targets {
@@ -249,7 +239,6 @@ func (v planView) judge(d *Document) {
 	}
 }
 
-// savings advises the user to choose another algorithm if leases save few calls.
 func (v planView) savings(d *Document) {
 	r, calls := v.RequestsPerS, v.Chosen.Figures.CallsPerS.Mean
 	each := things(Number(r), "call") + " per second"
@@ -265,9 +254,6 @@ func (v planView) savings(d *Document) {
 	}
 }
 
-// absolute reports whether the target tolerates nothing, so that a margin is no fraction of the tolerance.
-func absolute(m search.Margin) bool { return m.Bound == 0 || m.Op == ">=" && m.Bound == 1 }
-
 // excess adds the worst excess above the bound, with and without stress, if the bound is no target.
 func (v planView) excess(d *Document) {
 	worst := search.Stress{Description: "none", Grade: v.Chosen.Grade}
@@ -276,7 +262,7 @@ func (v planView) excess(d *Document) {
 			worst = s
 		}
 	}
-	target := slices.ContainsFunc(v.Targets, func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
+	target := slices.Contains(v.named(), search.BoundFigure)
 	if x := worst.Figures.BoundExceededBy.Worst; x > 0 && !target {
 		d.say(Bad, "It may exceed the bound, which is not a target here because policy.fallback is not "+
 			"deny: in the worst window by %s (stress: %s).", Number(x), worst.Description)

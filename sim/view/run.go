@@ -22,16 +22,17 @@ type Result struct {
 	Thresholds []search.Threshold
 }
 
-// bound describes the bound that the audit checked.
 func (r Result) bound() string {
+	const bucket = "burst + overcommit + rate × window"
+	const window = "the tokens of a sliding window or a period + overcommit"
 	limits := r.Scenario.Limits
 	switch {
 	case !slices.ContainsFunc(limits, lease.Limit.Windowed):
-		return boundText
+		return bucket
 	case !slices.ContainsFunc(limits, func(l lease.Limit) bool { return !l.Windowed() }):
-		return windowText
+		return window
 	}
-	return "a bucket's " + boundText + ", or " + windowText
+	return "a bucket's " + bucket + ", or " + window
 }
 
 // Run shows the report of a run. The document's JSON is the report.
@@ -46,15 +47,15 @@ func Run(r Result) Document {
 	return d
 }
 
-// document returns the content that a run and a comparison share.
 func (r Result) document() Document {
 	rep, s := &r.Report, r.Scenario.Defaults()
-	reps := Number(rep.Reps) + either(r.interrupted(), fmt.Sprintf(" of %d", rep.RepsAsked), "")
+	reps := Number(rep.Reps) + either(rep.Reps < rep.RepsAsked, fmt.Sprintf(" of %d", rep.RepsAsked), "")
 	d := Document{
 		Title:    cmp.Or(rep.Scenario, unnamed),
 		Subtitle: strings.TrimSpace(s.Description + "\n" + r.subtitle(s)),
 		Facts: []Fact{
-			{"offered", r.offered(s)},
+			{"offered", fmt.Sprintf("%.3g × the limit",
+				rep.Offered.Mean/(r.limit()*(s.Duration-s.Warmup).Seconds()))},
 			{"target", targetFact(s)},
 			{"ttl", s.TTLInForce().String()},
 			{"replications", reps},
@@ -67,14 +68,12 @@ func (r Result) document() Document {
 	}
 	r.judge(&d, s)
 	if rep.Reps > 0 {
-		perSecond := float64(rep.Machine.Requests) / (float64(rep.Reps) * rep.DurationS)
-		d.Headline = headline(perSecond, &rep.Figures)
+		d.Headline = headline(float64(rep.Machine.Requests)/(float64(rep.Reps)*rep.DurationS), &rep.Figures)
 	}
 	return d
 }
 
-// headline returns the five figures that most readers read first: use of the limit, wrong rejects, excess
-// above the bound, calls to Redis, and load of Redis. requests is per second, or 0 if unknown.
+// headline returns the figures that most readers read first. requests is per second, or 0 if unknown.
 func headline(requests float64, f *sim.Figures) []Fact {
 	each := ""
 	if calls := f.CallsPerS.Mean; requests > 0 && calls > 0 {
@@ -90,18 +89,11 @@ func headline(requests float64, f *sim.Figures) []Fact {
 	}
 }
 
-// offered describes the load as a multiple of the tightest limit's rate for all keys.
-func (r Result) offered(s sim.Scenario) string {
-	limit := r.limit() * (s.Duration - s.Warmup).Seconds()
-	return fmt.Sprintf("%.3g × the limit", r.Report.Offered.Mean/limit)
-}
-
 // limit returns the rate of the tightest limit, for all keys together.
 func (r Result) limit() float64 {
 	return r.Scenario.LeastRate() * float64(max(r.Scenario.Keys.Count, 1))
 }
 
-// targetFact describes the target, with the target in force if it differs.
 func targetFact(s sim.Scenario) string {
 	given, inForce := s.Policy.Target, s.TargetInForce()
 	if given == 0 || given == inForce {
@@ -109,8 +101,6 @@ func targetFact(s sim.Scenario) string {
 	}
 	return given.String() + " (in force " + inForce.String() + ")"
 }
-
-func (r Result) interrupted() bool { return r.Report.Reps < r.Report.RepsAsked }
 
 func (r Result) subtitle(s sim.Scenario) string {
 	limits := make([]string, len(s.Limits))
@@ -123,10 +113,9 @@ func (r Result) subtitle(s sim.Scenario) string {
 			loads = append(loads, load)
 		}
 	}
-	load := strings.Join(loads, " and ")
 	warmup := fmt.Sprintf(" (the first %s s do not count)", Number(r.Report.WarmupS))
 	return fmt.Sprintf("%s, %s, load %s, %s of %s s%s", strings.Join(limits, " and "),
-		Count(r.Report.Processes, "process"), load, Count(r.Report.Reps, "replication"),
+		Count(r.Report.Processes, "process"), strings.Join(loads, " and "), Count(r.Report.Reps, "replication"),
 		Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
 }
 
@@ -143,14 +132,12 @@ func loadText(w *sim.Workload) string {
 	return fmt.Sprintf("%s at %s × the limit", w.Kind, Number(w.Load))
 }
 
-// figures returns the table of all figures. The text format omits the worst values.
 func (r Result) figures(d *Document) {
 	mean := either(r.Report.Reps < 2, ">value", ">mean ± "+Percent(r.Report.Confidence))
 	all := Table{Columns: []string{"figure", mean, "?>worst", "?>of seed", "what it is"}}
 	for _, f := range r.Report.Figures.All() {
 		if name := f.Name; !f.IsZero() {
-			all.Add(name, Figure(name, *f.Figure), Value(name, f.Worst), fmt.Sprint(f.WorstSeed),
-				About(name))
+			all.Add(name, Figure(name, *f.Figure), Value(name, f.Worst), fmt.Sprint(f.WorstSeed), About(name))
 		}
 	}
 	d.tabulate("Figures", all, Bases+" Figures of 0 are left out. In parentheses: the range of the replications "+
@@ -158,7 +145,6 @@ func (r Result) figures(d *Document) {
 		"--reps 1 reproduce it.")
 }
 
-// classes adds the table of the groups by headroom, if their headrooms differ.
 func (r Result) classes(d *Document) {
 	if len(r.Report.Classes) == 0 {
 		return
@@ -173,7 +159,6 @@ func (r Result) classes(d *Document) {
 		"its headroom, so more important classes go on when it runs low.")
 }
 
-// overTime returns a section with charts of the first replication over time.
 func (r Result) overTime() Section {
 	s, rep := r.Report.Series, &r.Report
 	all := Section{
@@ -188,9 +173,8 @@ func (r Result) overTime() Section {
 		}
 		return l
 	}
-	level := func(name string, y float64) Line {
-		end := s.StepS * float64(max(len(s.Admitted), 2))
-		return Line{Name: name, X: []float64{0, end}, Y: []float64{y, y}, Series: Grey, Mark: Dashed}
+	across := func(name string, from, until, y float64, series int, mark string) Line {
+		return Line{Name: name, X: []float64{from, until}, Y: []float64{y, y}, Series: series, Mark: mark}
 	}
 	draw := func(title, unit, note string, lines ...Line) {
 		all.Charts = append(all.Charts, Chart{Title: title, Note: note, X: Axis{Label: "seconds"},
@@ -198,23 +182,20 @@ func (r Result) overTime() Section {
 	}
 	tokens := []Line{line("offered", s.Offered, Grey), line("one central bucket", s.Central, 1),
 		line("admitted", s.Admitted, 0)}
-	span := func(name string, from, until time.Duration, series int) {
-		tokens = append(tokens, Line{Name: name, X: []float64{from.Seconds(), until.Seconds()}, Y: []float64{0, 0},
-			Series: series, Mark: Thick})
-	}
 	if warmup := r.Scenario.Warmup; warmup > 0 {
-		span("not counted", 0, warmup, Grey)
+		tokens = append(tokens, across("not counted", 0, warmup.Seconds(), 0, Grey, Thick))
 	}
 	for _, x := range r.Scenario.Disturbances() {
 		if x.Fault && x.Until > x.From {
-			span("fault", x.From, x.Until, 3)
+			tokens = append(tokens, across("fault", x.From.Seconds(), x.Until.Seconds(), 0, 3, Thick))
 		}
 	}
 	bucket := []Line{line("level", s.Level, 0), line("ledger", s.Ledger, 1)}
 	if limits := r.Scenario.Limits; len(limits) > 0 {
-		tokens = append(tokens, level("limit", r.limit()))
-		bucket = append(bucket, level(either(limits[0].Windowed(), "window", "burst"),
-			float64(limits[0].Capacity())))
+		end := s.StepS * float64(max(len(s.Admitted), 2))
+		tokens = append(tokens, across("limit", 0, end, r.limit(), Grey, Dashed))
+		bucket = append(bucket, across(either(limits[0].Windowed(), "window", "burst"), 0, end,
+			float64(limits[0].Capacity()), Grey, Dashed))
 	}
 	draw("How many tokens are admitted each second?", "tokens/s",
 		"The limit is what buckets refill; a full bucket lets more through for a while, here as in one "+
@@ -240,7 +221,6 @@ func Comparison(r Result) Document {
 	return d
 }
 
-// rivals returns the table that compares the algorithms.
 func (r Result) rivals(d *Document) {
 	own := sim.RivalReport{Name: Own, Remote: true}
 	for _, f := range own.All() {

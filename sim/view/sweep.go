@@ -22,32 +22,25 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	d.Title += ": a sweep"
 	d.Subtitle = fmt.Sprintf("%s: %s, %s of %s s each, all on the same seeds", strings.Join(axes, " x "),
 		Count(len(r.Points), "point"), Count(r.Reps, "replication"), Number(r.DurationS))
-	v := sweepView{&r}
+	v, interval := sweepView{&r}, ", without an interval"
 	v.judge(&d)
 	if len(r.Axes) == 1 {
 		d.Sections = append(d.Sections, v.charts())
 	}
-	d.tabulate("All points", v.table(), glossary(sweepFigures...)+" Target in force: the length of "+
-		"leases, which the burst may shorten and the budget of calls (policy.calls_per_second) lengthen.",
-		v.delta())
-	return d
-}
-
-// delta returns an explanation of the differences.
-func (v sweepView) delta() string {
-	base, interval := &v.Points[0], ", without an interval"
-	if v.Reps > 1 {
+	if r.Reps > 1 {
 		interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the "+
 			"replications where an interval would promise too much; in parentheses if that includes 0",
-			Percent(v.Confidence))
+			Percent(r.Confidence))
 	}
-	return fmt.Sprintf("Δ is the difference from the base (%s)%s.", v.Label(base), interval)
+	d.tabulate("All points", v.table(), glossary(sweepFigures...)+" Target in force: the length of "+
+		"leases, which the burst may shorten and the budget of calls (policy.calls_per_second) lengthen.",
+		fmt.Sprintf("Δ is the difference from the base (%s)%s.", r.Label(&r.Points[0]), interval))
+	return d
 }
 
 type sweepView struct{ *search.SweepReport }
 
-// sweepFigures lists the table's figures: the two that leases trade against each other, and the use of the
-// limit.
+// sweepFigures begins with the two figures that leases trade against each other.
 var sweepFigures = []string{"false_reject_ratio", "calls_per_s", "admitted_vs_central"}
 
 func (v sweepView) table() Table {
@@ -103,7 +96,6 @@ func (v sweepView) judge(d *Document) {
 	}
 }
 
-// questions has, for each chart of a sweep, the question and the figure.
 var questions = []struct{ figure, question, unit string }{
 	{"false_reject_ratio", "How much is rejected wrongly, in percent?", "%"},
 	{"calls_per_s", "How many lease calls does the fleet make each second?", "calls/s"},
@@ -111,7 +103,6 @@ var questions = []struct{ figure, question, unit string }{
 	{search.BoundFigure, "By how many tokens is the bound exceeded?", "tokens"},
 }
 
-// charts returns a section with charts of figures over the only parameter that varies.
 func (v sweepView) charts() Section {
 	across := v.Axes[0]
 	s := Section{Title: "Over " + across.Path, Text: []string{fmt.Sprintf("Dots are means. Bands are their %s "+
@@ -132,9 +123,8 @@ func (v sweepView) charts() Section {
 	return s
 }
 
-// placesOf returns the positions of a parameter's values on an axis: proportional to the values, and on a
-// logarithmic axis if the largest value is ten times the smallest. Values without an order, such as names,
-// have equal distances.
+// placesOf returns the positions of values on an axis, which is logarithmic if the largest value is ten times
+// the smallest. Values without an order, such as names, have equal distances.
 func placesOf(values []string) (at Points, logarithmic bool) {
 	for i, text := range values {
 		x, ok := quantity(text)
@@ -155,7 +145,7 @@ func placesOf(values []string) (at Points, logarithmic bool) {
 	return at, logarithmic
 }
 
-// quantity parses a duration in seconds, a percentage, or a number.
+// quantity parses a duration, a percentage or a number.
 func quantity(text string) (x float64, ok bool) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return d.Seconds(), true

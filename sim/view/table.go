@@ -96,8 +96,7 @@ func (t *Table) String() string {
 	return b.String()
 }
 
-// lineMax is the largest number of characters in a line of text.
-const lineMax = 80
+const lineMax = 80 // characters in a line of text
 
 // Wrap breaks lines of text at blanks, into lines of at most `most` characters. A word that is longer stays
 // whole. Each piece of a broken line begins with the leading blanks of the line.

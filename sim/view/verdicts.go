@@ -11,13 +11,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// judge adds the verdicts of a run, first whether the bound holds.
 func (r Result) judge(d *Document, s sim.Scenario) {
 	rep, bound := &r.Report, r.bound()
 	if !rep.Charged.IsZero() || !rep.Refunded.IsZero() {
 		bound += " + refunds + tokens still owed"
 	}
-	if r.interrupted() {
+	if rep.Reps < rep.RepsAsked {
 		d.say(Neutral, "Interrupted after %d of %s; the figures cover these.", rep.Reps,
 			Count(rep.RepsAsked, "replication"))
 	}
@@ -68,7 +67,6 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	}
 }
 
-// saturation warns if Redis was overloaded, with a remedy.
 func saturation(d *Document, f *sim.Figures) {
 	if search.Saturated(f.RedisCPU) {
 		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. Use "+

@@ -17,7 +17,7 @@ import (
 func words(d Document) string {
 	var all []string
 	for _, v := range d.Verdicts {
-		all = append(all, string(v.Mood)+": "+v.Text)
+		all = append(all, v.Mood+": "+v.Text)
 	}
 	return strings.Join(all, " ")
 }

@@ -114,7 +114,7 @@ func (r Report) Document() view.Document {
 
 // verdicts returns the results that the run proves, and warnings about the others.
 func (r Report) verdicts() (all []view.Verdict) {
-	say := func(mood view.Mood, text string) { all = append(all, view.Verdict{Mood: mood, Text: text}) }
+	say := func(mood, text string) { all = append(all, view.Verdict{Mood: mood, Text: text}) }
 	if excess := r.BoundExceededBy; excess > 0 {
 		say(view.Bad, "THE BOUND IS EXCEEDED by "+view.Count(excess, "token")+".")
 	} else {

@@ -76,8 +76,8 @@ func (s *server) handler() http.Handler {
 			fmt.Fprint(w, text)
 		})
 	}
-	text("/page.css", "text/css", view.Style()+ownStyle)
-	text("/charts.js", "text/javascript", view.Script())
+	text("/page.css", "text/css", view.Style+ownStyle)
+	text("/charts.js", "text/javascript", view.Script)
 	text("/page.js", "text/javascript", ownScript)
 	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
