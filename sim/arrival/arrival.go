@@ -24,7 +24,7 @@ type Stream interface {
 	Next(now int64) int64
 }
 
-// Source describes a process whose Stream New makes.
+// Source describes the requests of one process. New returns them as a Stream.
 type Source struct {
 	Workload *scenario.Workload // workload with its defaults filled in
 	Rate     float64            // mean requests per second of the process

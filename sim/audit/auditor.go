@@ -134,7 +134,7 @@ type backlog struct {
 	gone int64 // number of moments removed from the front of the line
 }
 
-// moment sums up the events at one time, without their order.
+// moment has sums of the events at one time, whose order is lost.
 type moment struct{ at, admitted, open, refunded, charged int64 }
 
 // draw identifies the tokens granted at one moment. The zero draw identifies no tokens.

@@ -47,8 +47,8 @@ type request struct {
 	reservation *reservation // nil for a request that reserves nothing
 }
 
-// reservation is a request that reserves its tokens until its final cost is known. If the central bucket
-// admits the request, too, a second reservation settles with the central bucket.
+// reservation is a request that reserves its tokens until its final cost is known. If the central bucket also
+// admits the request, it has a second reservation, for the central bucket.
 type reservation struct {
 	id        int32
 	ofCentral bool // a central reservation has no tokens and no draw

@@ -37,8 +37,8 @@ type call struct {
 	err     error
 }
 
-// batch is a group of calls that travel together in one round trip. A batch's slot is reused when its journey
-// has ended and no process waits for it.
+// batch is a group of calls that travel together in one round trip. The slot of a batch is reused after the
+// round trip has ended and no process waits for the batch.
 type batch struct {
 	node.Batch
 	id      int32

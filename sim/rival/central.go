@@ -334,7 +334,7 @@ func (b *expiring) clone() window {
 	return &o
 }
 
-// quota counts the used tokens of a sliding window or of a calendar period.
+// quota counts the tokens used in a window, sliding or of a calendar.
 type quota struct {
 	sum    int64
 	log    []admission // for a sliding window: the admissions in sum, by time

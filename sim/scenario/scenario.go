@@ -203,7 +203,7 @@ const (
 	FaultOutage       = "outage"        // the server refuses connections
 	FaultHang         = "hang"          // server stopped (SIGSTOP): calls that arrive in For run afterwards
 	FaultRestartEmpty = "restart_empty" // the server refuses connections during For, then has lost all data
-	FaultFailover     = "failover"      // as outage during For, then a replica without the last Lost serves
+	FaultFailover     = "failover"      // an outage during For, then a replica that lacks the writes of the last Lost
 )
 
 // FaultKinds lists the valid values of RedisFault.Kind.

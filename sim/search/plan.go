@@ -242,8 +242,8 @@ func (p *planning) cheaper(best *trial) []lease.Policy {
 }
 
 // trial prepares a simulation of the scenario world with a policy. The run counts from the time when the
-// fleet has settled. The counted time is that of the round r, or half of the settling time if that is longer,
-// multiplied by times. A scenario that is not stationary keeps its own length.
+// fleet has settled. The counted time is times the counted time of round r, or times half of the settling
+// time if that is longer. A scenario that is not stationary keeps its own length.
 func (p *planning) trial(r round, world sim.Scenario, policy lease.Policy, seed uint64, times int) *trial {
 	world.Policy = policy
 	t := &trial{scenario: world, targets: p.q.Targets, times: times}

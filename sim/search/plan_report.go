@@ -78,7 +78,7 @@ type Grade struct {
 	Figures   sim.Figures `json:"figures"`
 }
 
-// Candidate is a policy with the figures and the lengths of its run.
+// Candidate is a policy with the length and the figures of its longest run.
 type Candidate struct {
 	Policy    Policy  `json:"policy"`
 	Seed      uint64  `json:"seed"`

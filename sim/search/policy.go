@@ -194,8 +194,8 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 const centers = 2 // number of best policies around which a plan refines the grid
 
 // around returns policies together with policies near the best trials. trials must be sorted, best first. The
-// added policies have targets between two targets of the grid, and longer TTLs. For a large fleet, around
-// also varies the call budget of the best trial, with a long TTL.
+// added policies have targets between two targets of the grid, and longer TTLs. If the fleet is large, some
+// have another call budget than the best trial, and a long TTL.
 func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	near, n := options{all: policies}, 0
 	for i, t := range trials {

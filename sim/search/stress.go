@@ -148,8 +148,8 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 	return killed
 }
 
-// burden spreads the cost of the fault in t over the time between two faults, and corrects the report of t.
-// calm has the figures without a fault. part is the increase of false_reject_ratio.
+// burden spreads the cost of t's fault over the time between two faults, and updates t's report. calm has the
+// figures of a run without the fault. burden returns by how much the fault raises false_reject_ratio.
 func burden(t *trial, calm *sim.Figures, every time.Duration) (part float64) {
 	f := &t.report.Figures
 	between := f.CentralAdmitted.Mean * every.Seconds() / (t.scenario.Duration - t.scenario.Warmup).Seconds()

@@ -28,7 +28,7 @@ const (
 // loads lists the loads at which the curves have points.
 var loads = []float64{0.5, 0.9, 1, 1.1, 1.5, 2, 3}
 
-// event is a line of an answer to the page. The page shows the fields of an event in place of older ones.
+// event is a line of an answer to the page. The page replaces the values that it shows by those of the event.
 type event struct {
 	Kind     string         `json:"kind"`
 	Text     string         `json:"text,omitempty"`
@@ -163,7 +163,7 @@ func (a *answer) short(load float64, reps int, within time.Duration, withFault b
 	return s
 }
 
-// figures simulates s and sends the figures, the verdicts, and the charts over time.
+// figures simulates s, and sends its figures, its verdicts and its chart over time.
 func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 	full := s.Reps == fullReps
 	runner := sim.Runner{}
