@@ -75,7 +75,7 @@ func Read(name string, from io.Reader) (*scenario.Trace, error) {
 		return nil, fmt.Errorf("trace: %s: %w", name, err)
 	}
 	if r.odd > 0 {
-		r.note("%d of %d lines left out; %s", r.odd, r.lines, r.why)
+		r.note("%d of %d lines left out%s", r.odd, r.lines, r.why)
 	}
 	r.settle()
 	t := &scenario.Trace{Requests: r.requests, Notes: r.notes, Sum: digest(r.requests)}
@@ -92,7 +92,7 @@ type reader struct {
 	file       string
 	unit       int64                     // nanoseconds in a unit of time; 0 if times are timestamps
 	lines, odd int                       // number of lines with text, and number of such lines that are no requests
-	why        string                    // the reason why the first odd line is no request
+	why        string                    // the end of a sentence about odd lines: the first of them, and why it is no request
 	names      map[string]map[string]int // numbers of keys and processes, by field
 	requests   []scenario.TraceRequest
 	notes      []string
@@ -119,7 +119,7 @@ func (r *reader) read(from *bufio.Reader) (err error) {
 		err = r.readCSV(from)
 	}
 	if err == nil && len(r.requests) == 0 {
-		return r.bad("there are no requests in its %d lines; %s", r.lines, r.why)
+		return r.bad("there are no requests in its %d lines%s", r.lines, r.why)
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func (r *reader) take(n int, of fields, err error) {
 	}
 	if err != nil {
 		if r.odd++; r.odd == 1 {
-			r.why = fmt.Sprintf("the first is line %d: %v", n, err)
+			r.why = fmt.Sprintf("; the first is line %d: %v", n, err)
 		}
 	}
 }
