@@ -53,7 +53,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	saturation(d, &rep.Figures)
 	stock := func(f sim.Figure, when string) {
 		if math.Round(f.Mean) > 0 {
-			d.say(Neutral, "It rejected %s wrongly %s.", things(Mean("start_stock", f), "token"), when)
+			d.say(Neutral, "The fleet rejected %s wrongly %s.", things(Mean("start_stock", f), "token"), when)
 		}
 	}
 	stock(rep.StartStock, "once, while it started or grew")

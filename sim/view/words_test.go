@@ -94,11 +94,11 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		{func(r *Result) { r.Report.Charged = fig(12, 1, 14, 9) },
 			wording{"rate × window + refunds + tokens still owed.", ""}},
 		// A loss that happens once is named where there is one.
-		{stocks(0.4, 0), wording{"", "It rejected"}},
-		{stocks(7, 0), wording{"It rejected 7.0 tokens wrongly once, while it started or grew.", ""}},
-		{stocks(0, 19178), wording{"It rejected 19,178.0 tokens wrongly for each fault.", ""}},
-		{stocks(7, 3), wording{"It rejected 7.0 tokens wrongly once, while it started or grew. neutral: It rejected " +
-			"3.0 tokens wrongly for each fault.", ""}},
+		{stocks(0.4, 0), wording{"", "The fleet rejected"}},
+		{stocks(7, 0), wording{"The fleet rejected 7.0 tokens wrongly once, while it started or grew.", ""}},
+		{stocks(0, 19178), wording{"The fleet rejected 19,178.0 tokens wrongly for each fault.", ""}},
+		{stocks(7, 3), wording{"The fleet rejected 7.0 tokens wrongly once, while it started or grew. neutral: " +
+			"The fleet rejected 3.0 tokens wrongly for each fault.", ""}},
 		// So is a fleet that does not settle, or that may go on to reject.
 		{func(*Result) {}, wording{"", "does not settle"}},
 		{func(r *Result) { r.Report.Unsettled = 3 }, wording{"This fleet does not settle: in 3 of 10 " +
