@@ -115,7 +115,7 @@ func TestABudgetOfCallsStarvesNoFleetWhoseLoadComesAndGoes(t *testing.T) {
 		{200, "10000/s burst 2000"}, {1000, "10000/s burst 10000"},
 	}
 	loads := []string{"{kind: onoff, load: 0.9, on: 200ms, off: 800ms}", "{kind: onoff, load: 0.9}",
-		"{kind: flash, load: 0.9, at: 10s, for: 4s, factor: 5}", "{kind: diurnal, load: 0.9}"}
+		"{kind: flash, load: 0.9, at: 10s, for: 4s, factor: 5}"}
 	budgets := []float64{5, 0.5, 1, 2, 3.5, 10, 20, 50} // calls a second and process
 	short := testkit.ShortOrLong(t, 1, 0, "budgets, loads and fleets") > 0
 	for _, f := range fleets[:testkit.ShortOrLong(t, 1, len(fleets), "fleets")] {
