@@ -310,9 +310,10 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 		status := lease.Status{Config: config, ActiveWeight: int64(processesOf(*s))}
 		p.plan.BurstWanted = protocol.BurstWanted(&lease.Grant{Status: status}, 1)
 	}
-	counted := t.report.Offered.Mean / (t.scenario.Duration - t.scenario.Warmup).Seconds()
 	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
-	p.plan.Load = counted * t.scenario.TopShare() / t.scenario.LeastRate()
+	if load := t.scenario.Load(); !math.IsInf(load, 1) {
+		p.plan.Load = load
+	}
 	p.list(t)
 	return nil
 }

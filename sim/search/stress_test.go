@@ -37,6 +37,13 @@ func harder(s sim.Scenario) string {
 	return ""
 }
 
+func TestTheLoadOfAFlashIsThatOfItsOverloads(t *testing.T) {
+	s := fleet()
+	s.Workload.Kind = sim.Flash
+	p := mustFind(t, &world{f: rising(func(float64) float64 { return 0.001 })}, Question{Scenario: s})
+	testkit.Check(t, p.Load == s.Load(), "the load is %v, want %v", p.Load, s.Load())
+}
+
 func TestAStressMattersWhereItMustHold(t *testing.T) {
 	for i, stress := range Stresses {
 		if stress == "load_1" { // which chance decides for hours

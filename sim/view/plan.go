@@ -125,8 +125,8 @@ func (v planView) overLoad() Section {
 	}
 	x := Axis{Label: "times the limit"}
 	return Section{Title: "Over load", Table: &t, Text: []string{"The chosen policy with more and with less load. " +
-		"Times the limit: demand for the most popular key, as a multiple of its limit. Denied: tokens denied, " +
-		"rightly or not, as a share of the demand."}, Charts: []Chart{
+		"Times the limit: demand for the most popular key outside of a flash crowd, as a multiple of its limit. " +
+		"Denied: tokens denied, rightly or not, as a share of the demand."}, Charts: []Chart{
 		{Title: "How many lease calls does the fleet make each second?", X: x, Y: Axis{Unit: "calls/s"},
 			Lines: []Line{calls}},
 		{Title: "How much is denied, and how much of it wrongly?", X: x, Y: Axis{Unit: "%"},
