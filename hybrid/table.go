@@ -40,7 +40,8 @@ type slot struct {
 func (s *slot) class() int { return bits.Len64(uint64(max(s.leaveAt.Sub(s.idleSince), 1))) - 1 }
 
 // table has the keys of a member, in use and at rest. A look-up takes no lock and reads three cache lines: of
-// the hash table, the slot and the entry. A general map reads more cache lines, or blocks an insert while the map grows.
+// the hash table, the slot and the entry. A general map reads more cache lines, or blocks an insert while the
+// map grows.
 type table struct {
 	seed     maphash.Seed
 	size     atomic.Int64

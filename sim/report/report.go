@@ -65,7 +65,7 @@ type Figures struct {
 	Stranded        Figure `json:"stranded"`          // tokens in all pools, mean over time
 	Burnt           Figure `json:"burnt"`             // tokens that were leased and lost
 	Degraded        Figure `json:"degraded"`          // tokens admitted by Policy.Fallback or ColdStart
-	Shadowed        Figure `json:"shadowed,omitzero"` // tokens of requests that the limit denied and Policy.Shadow admitted
+	Shadowed        Figure `json:"shadowed,omitzero"` // tokens that the limit denied and Policy.Shadow admitted
 	Charged         Figure `json:"charged,omitzero"`  // tokens that requests used beyond their reservations
 	Refunded        Figure `json:"refunded,omitzero"` // reserved tokens that requests gave back
 	WaitMsP50       Figure `json:"wait_ms_p50"`       // waits of admitted requests, until the answer

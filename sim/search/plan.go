@@ -385,8 +385,9 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 // harder prepares a simulation of calm's policy under a stress, for times the counted time, and describes the
 // stress for users. harder returns nil if the scenario's load cannot be set.
 func (p *planning) harder(calm *trial, stress string, times int) (t *trial, description string) {
-	world, ok := p.q.Scenario, true
+	world := p.q.Scenario
 	if load := loads[stress]; load > 0 {
+		var ok bool
 		if world, ok = loaded(world, load); !ok {
 			return nil, ""
 		}

@@ -92,7 +92,7 @@ type reader struct {
 	file       string
 	unit       int64                     // nanoseconds in a unit of time; 0 if times are timestamps
 	lines, odd int                       // number of lines with text, and number of such lines that are no requests
-	why        string                    // the end of a sentence about odd lines: the first of them, and why it is no request
+	why        string                    // the first odd line and its fault, as the end of a sentence
 	names      map[string]map[string]int // numbers of keys and processes, by field
 	requests   []scenario.TraceRequest
 	notes      []string

@@ -210,14 +210,15 @@ func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
 			denied = fmt.Sprintf(", and 99 %% of the denied requests for at most %.3g ms", ms)
 		}
 		say("From second %.3g to %.3g, %s. Until the fleet has settled again, that costs %s, rejected wrongly; the "+
-			"percentages above leave this time out. An admitted request waits for at most %.3g ms%s.", f.From.Seconds(),
-			f.Until.Seconds(), a.words["fault"], view.Count(math.Round(r.FaultStock.Mean), "request"), r.WaitMsMax.Mean, denied)
+			"percentages above leave this time out. An admitted request waits for at most %.3g ms%s.",
+			f.From.Seconds(), f.Until.Seconds(), a.words["fault"],
+			view.Count(math.Round(r.FaultStock.Mean), "request"), r.WaitMsMax.Mean, denied)
 	}
 	if s.Policy.Target == 0 {
 		say("Target is not set: a lease lasts %v here.", full.TargetInForce())
 	} else if inForce := full.TargetInForce(); inForce != s.Policy.Target {
-		say("A lease lasts %v, not the Target of %v: a lease may use at most a quarter of the burst, and a large fleet "+
-			"has longer leases to save calls.", inForce, s.Policy.Target)
+		say("A lease lasts %v, not the Target of %v: a lease may use at most a quarter of the burst, and a large "+
+			"fleet has longer leases to save calls.", inForce, s.Policy.Target)
 	}
 	return all
 }
@@ -295,7 +296,8 @@ var keys = regexp.MustCompile(` \([a-z]+_[a-z0-9_]+\)`)
 // inWords replaces the names of fields, figures and flags by words of the page.
 var inWords = strings.NewReplacer("Use --duration", "Use a simulated time of", "--reps", "runs",
 	"--overcommit-max", "an overcommit", "policy.calls_per_second", "budget of calls", "policy.fallback", "Fallback",
-	"replications", "runs", "replication", "run", "call_timeout", "the time limit of a call", " (redis.shards)", "", "false_reject_ratio", "wrong rejects",
+	"replication", "run", "call_timeout", "the time limit of a call", " (redis.shards)", "",
+	"false_reject_ratio", "wrong rejects",
 	search.BoundFigure, "tokens above the bound")
 
 // plain returns text of a report in the page's words.

@@ -70,9 +70,11 @@ var sections = []section{
 			paths: []string{"redis.faults[0].kind"}, Choices: []choice{
 				{noFault, "none"}, {sim.FaultHang, "Redis hangs"}, {sim.FaultOutage, "Redis refuses connections"},
 				{sim.FaultFailover, "Redis fails over and loses the last 300 ms"},
-				{sim.FaultRestartEmpty, "Redis restarts empty"}, {"partition", "half of the processes are cut off from Redis"},
+				{sim.FaultRestartEmpty, "Redis restarts empty"},
+				{"partition", "half of the processes are cut off from Redis"},
 				{"crash", "a process is killed"}, {"pause", "a process stops and resumes"}}},
-		{Name: "fault_s", Label: "Fault lasts", Unit: "s", Default: "3", Steps: steps(0.1, 20), Hint: "a run lasts at least three times as long",
+		{Name: "fault_s", Label: "Fault lasts", Unit: "s", Default: "3", Steps: steps(0.1, 20),
+			Hint:  "a run lasts at least three times as long",
 			paths: []string{"redis.faults[0]", "network.partitions[0]", "groups[0].restarts", "groups[0].pauses"}},
 	}},
 	{"The simulation", []knob{
