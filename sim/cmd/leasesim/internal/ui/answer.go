@@ -69,8 +69,6 @@ var headline = []struct{ key, text string }{
 	{"redis_cpu", "Time that Redis spends on these calls."},
 }
 
-const rejectsAt = 1 // the index of false_reject_ratio in headline
-
 // answer handles one request of the page for a simulation.
 type answer struct {
 	*settings
@@ -125,8 +123,7 @@ func (a *answer) tooLong(s sim.Scenario, shown string) bool {
 	return true
 }
 
-// leftOut reports whether a section of the page takes too long. If so, the page keeps the section of short runs, or
-// gets a note in its place.
+// leftOut reports whether a section takes too long. The page then keeps that of short runs, or gets a note.
 func (a *answer) leftOut(kind string, work float64) bool {
 	needs := a.pace.needs(work)
 	if needs <= longAfter || a.anyway {
@@ -187,7 +184,7 @@ func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
 		e.Figures = append(e.Figures, figure{f.Name, f.Value, exact, "", headline[i].text})
 	}
 	if lost := math.Round(r.FaultStock.Mean); lost > 0 {
-		e.Figures[rejectsAt].Fault = "and " + view.Count(lost, "request") + " by the fault"
+		e.Figures[1].Fault = "and " + view.Count(lost, "request") + " by the fault"
 	}
 	e.Verdicts = append(verdicts(d), a.remarks(&s, &r)...)
 	a.tell(e)
