@@ -57,7 +57,7 @@ func (r *request) minTokens() int64 {
 
 type decision struct {
 	ok       bool
-	taken    int64 // tokens of an admitted request: n, or fewer with patience UpTo
+	taken    int64 // tokens of an admitted request: n, or fewer for an UpTo request
 	shadowed bool  // whether Policy.Shadow admitted a request that a limit denies
 	source   Source
 	err      error
@@ -77,9 +77,9 @@ type Result struct {
 	Key       string // the key; for a Joined the key that binds (see Joined.Take)
 	Limit     Limit  // after a denial the limit with the longest wait, else that with the smallest fraction left
 	Remaining int64  // tokens in this process and in the bucket at the last reply, less Policy.Headroom
-	// RetryAfter is the time until the tokens can exist: 0 if OK, above 0 for a denial. A caller that sleeps
-	// RetryAfter between attempts is denied at most once per token. In an outage RetryAfter is the time until
-	// the local share has the tokens, or CallTimeout if it never has them.
+	// RetryAfter is the time until the tokens can exist: 0 if OK, above 0 for a denial. A request for n
+	// tokens that is repeated after each RetryAfter is denied at most n times. In an outage RetryAfter is the
+	// time until the local share has the tokens, or CallTimeout if it never has them.
 	RetryAfter time.Duration
 	// ResetAfter is the longest time until the limit is full again if nothing is drawn.
 	ResetAfter time.Duration

@@ -103,7 +103,7 @@ func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decisi
 		d := m.shareDecision(r, took, now, n, u, &t)
 		share = &d
 	case protocol.ByDraw:
-		if s == nil || !n.breaker.Admit(now) { // the node has come back since begin: the key needs a slot
+		if s == nil || !n.breaker.Admit(now) { // the node has come back since begin: the draw needs a slot of the table
 			return nil, nil
 		}
 		one = &draw{m: m, slot: s, target: n, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), proposed: own}
@@ -212,7 +212,7 @@ func (d *draw) accept(n *storeNode, now clock.Instant) bool {
 	return true
 }
 
-// endDraws makes entries take over all draws when the Limiter leaves or closes.
+// endDraws moves every draw into the entry of its key, before the Limiter shuts down or closes.
 func (m *member) endDraws() {
 	idle := &m.keys.idle
 	for {

@@ -222,7 +222,7 @@ func (e *entry) lostLocked(reason LossReason) {
 	e.burntAnnounced = burnt
 }
 
-// outlook returns the values of a Result for n tokens. After the first reply outlook takes no lock.
+// outlook returns the values of a Result for n tokens. outlook takes no lock after the first reply.
 func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
 	held := e.client.Holder.Pool.Held()
 	if h := e.heard.Load(); h != nil {

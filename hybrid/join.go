@@ -353,8 +353,8 @@ func (p *part) ask(r request) decision {
 	return p.m.answer(r)
 }
 
-// admits reports whether d, the answer of p's key, admits the request. With Policy.Shadow a denial by a limit
-// admits the request too. The zero decision of a key that was not asked admits nothing.
+// admits reports whether d, the answer of p's key, admits the request. With Policy.Shadow, a request that a
+// limit denies is admitted all the same. The zero decision of a key that was not asked admits nothing.
 func (p *part) admits(d *decision) bool {
 	return d.ok || (d.byLimit() || d.err != nil) && p.m.observer.overrules(d.err)
 }

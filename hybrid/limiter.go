@@ -203,9 +203,9 @@ func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) er
 
 // ClearLimits ends SetLimits and ReplaceLimits for key. The bucket then has the limits that this Limiter
 // proposes: those of Config.LimitsFor, or Config.Limits without LimitsFor. Call ClearLimits in a process with
-// the configuration of the service: a quota that the process lacks starts empty when the service proposes it
-// again (see Refresh). ClearLimits changes nothing if no limits are set. Errors of ClearLimits are those of
-// SetLimits, or wrap the error of LimitsFor.
+// the configuration of the service. A quota that is missing there leaves, and starts used up when the service
+// proposes it again (see Refresh). ClearLimits changes nothing if no limits are set. Errors of ClearLimits
+// are those of SetLimits, or wrap the error of LimitsFor.
 func (l *Limiter) ClearLimits(ctx context.Context, key string) error {
 	_, err := l.configure(ctx, "clear limits", key, lease.OpClear)
 	return err

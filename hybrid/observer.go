@@ -59,8 +59,8 @@ type Stats struct {
 	Nodes []NodeStats
 }
 
-// NodeStats reports whether one node of the store answers. A node is away from the first failed call to the
-// next answered call, of any Limiter on the Store.
+// NodeStats reports whether one node of the store answers. When a call of any Limiter on the Store fails, the
+// node is away until a call is answered.
 type NodeStats struct {
 	Node           string        // address, if the Store knows it
 	Away           time.Duration // length of the outage so far; 0 while the node answers
@@ -86,7 +86,7 @@ func (s Stats) Conserved() bool {
 		min(s.Admitted-s.Fallback, s.Returned, s.Burnt, s.Held) >= 0
 }
 
-// limitsCounted bounds the limits that Stats counts one by one.
+// limitsCounted is the largest number of limits with counts of their own in Stats.
 const limitsCounted = 64
 
 // LimitStats has the counts of one limit over all its keys. Denied and Shadowed count tokens of requests for

@@ -15,7 +15,8 @@ import (
 // roundMax bounds the ready and the due entries of one round, because an urgent entry waits for the round.
 const roundMax = 4096
 
-// scheduler is the goroutine of a member that polls due and ready entries and sends their calls in batches.
+// scheduler is one goroutine for each member. It polls the entries that are due or ready, and sends their
+// calls in batches.
 type scheduler struct {
 	m      *member
 	clock  clock.Clock

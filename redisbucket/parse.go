@@ -22,7 +22,8 @@ const (
 	formDated, formUsed, formPast byte = 4, 8, 16
 )
 
-// cellSize is the size of a stored cell of a sliding window, and periodSize that of a calendar's period.
+// cellSize is the number of bytes that the store has for a cell of a sliding window, periodSize for a period
+// of a calendar.
 const cellSize, periodSize = 8, 16
 
 // errLayout reports a value that the scripts of this version do not store.

@@ -21,7 +21,7 @@ var sources embed.FS
 type script struct {
 	source  string
 	sha     string
-	shaWord any // sha, as a word of a command
+	shaWord any // sha as an argument of a command
 }
 
 // newScript joins the files of the script with the given name.

@@ -276,9 +276,9 @@ func setRetry(fields http.Header, err error) {
 var plain = &handler{settings: newSettings(nil)}
 
 // WriteDenial answers a denied request like a Middleware without options. WriteDenial is for a handler that
-// calls Take or Reserve itself; denied is the Result of a denial, and WriteError answers an error. The status
-// is 429, or 503 after a denial by a fallback. RateLimit has the text of the limit, such as "100/m", as its
-// name. RateLimit-Policy is missing, because a Result has only one of the key's limits.
+// calls Take or Reserve itself; denied is the Result that they returned. For an error, use WriteError. The
+// status is 429, or 503 after a denial by a fallback. RateLimit has the text of the limit, such as "100/m",
+// as its name. RateLimit-Policy is missing, because a Result has only one of the key's limits.
 func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
 	ps := &policies{}
 	if denied.Limit.Tokens > 0 {

@@ -125,8 +125,8 @@ func (c *Client) observe(now clock.Instant, arrived int64) {
 	c.sizer.demand.observe(now, attempts, c.settings.target)
 }
 
-// wants reports whether requests or a low pool need a call. A request that the pool denied needs no call on a
-// slow key or before the first reply.
+// wants reports whether requests or a low pool need a call. If the key is slow, or has had no reply yet, a
+// request that the pool denied needs no call.
 func (c *Client) wants(n needs, held int64) bool {
 	return n.waiting > 0 || n.refused > 0 || c.low ||
 		c.Holder.heard.replied && held == 0 && c.sizer.lacked() > c.sizer.missedAtAsk && !c.sizer.slow()

@@ -153,8 +153,8 @@ func (f *fallback) seed(now clock.Instant) *seeded {
 	return s
 }
 
-// heardEmptyAt returns when token bucket k would have been empty by the last reply; see share. Tokens that
-// other holders held count as used until their leases have ended.
+// heardEmptyAt returns the time at which token bucket k would have been empty, according to the last reply;
+// see share. Tokens that other holders held count as used until their leases have ended.
 func (f *fallback) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.Instant {
 	h, burst := f.heard, f.burst(l)
 	if h.at == 0 {

@@ -108,7 +108,7 @@ func (m *Memory) inForce(proposed *lease.Config) *lease.Config {
 	return proposed
 }
 
-// keep records which part of each burst, less the headroom, was left at a reply.
+// keep stores, for each limit, the fraction of burst - headroom that was left at a reply.
 func (m *Memory) keep(limits []lease.Limit, levels *[lease.LimitsMax]int64, headroom float64) {
 	m.of = fingerprint(limits)
 	for k, l := range limits {
@@ -179,7 +179,7 @@ const rttUnknown = time.Millisecond
 // Heard is the last reply about the bucket; the zero Heard means no reply. Any goroutine may read a copy.
 type Heard struct {
 	Memory
-	headroom  float64 // Policy.Headroom, which levels leave to others
+	headroom  float64 // Policy.Headroom: the part of each burst left to others
 	contended bool    // the bucket was contended (7.6)
 	active    int64   // the active weight
 	limits    []lease.Limit
@@ -323,8 +323,8 @@ func GrantOutlook(g *lease.Grant, n int64, headroom float64) Outlook {
 	return h.Outlook(0, n, 0, true)
 }
 
-// StateOutlook returns the Outlook of a request for n tokens at the time of s, the Status of a State, if the
-// process holds held tokens and has this headroom.
+// StateOutlook returns the Outlook of a request for n tokens when s was read, where s is the Status of a
+// State. held is the number of tokens in the process, and headroom its Policy.Headroom.
 func StateOutlook(s *lease.Status, n, held int64, headroom float64, admitted bool) Outlook {
 	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next, headroom: headroom}
 	for k, l := range h.limits {

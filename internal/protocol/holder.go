@@ -55,7 +55,8 @@ func (h *holder) init(id string, stripes int) {
 	h.Pool.Init(stripes)
 }
 
-// openCall closes the open call and builds the call seq. The request is valid until the next openCall.
+// openCall ends the open call, if any, and builds the call with number seq. The request is valid until the
+// next openCall.
 func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.giveUp()
 	h.Expire(now)
@@ -207,7 +208,8 @@ func (h *holder) endsAt() clock.Instant {
 	return h.Deadline()
 }
 
-// Deadline returns when the whole holding expires. While the pool is empty, Deadline means nothing.
+// Deadline returns the time at which the whole holding expires. While the pool is empty, Deadline means
+// nothing.
 func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }
 
 // IsOpen reports whether a call is under way or may be retried.

@@ -42,7 +42,8 @@ const (
 	keyGone                    // the key is forgotten
 )
 
-// Draw is the lease call of one request for a key at rest. The user sets For, Request and Owner.
+// Draw is a call that draws tokens for one request, without a lease, for a key at rest. The user sets For,
+// Request and Owner.
 type Draw struct {
 	For     *Waiter        // the request
 	Request *lease.Request // the call, which the user sends once, without delay

@@ -198,7 +198,7 @@ var switchLimits = [...][]lease.Limit{SwitchUnlimited: {lease.Unlimited}, Switch
 // Limits returns the limits that name the switch in requests and replies.
 func (s Switch) Limits() []lease.Limit { return switchLimits[s] }
 
-// SwitchOf returns the switch that these limits propose: Unlimited or Blocked as the only limit.
+// SwitchOf returns the switch that limits propose. Only a single limit, Unlimited or Blocked, is a switch.
 func SwitchOf(limits []lease.Limit) Switch {
 	switch {
 	case len(limits) != 1:

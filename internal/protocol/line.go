@@ -271,7 +271,7 @@ func (l *line) passOn(w *Waiter) (passed int64) {
 			x.draw, x.drawnBy, x.until = w.draw, w.drawnBy, w.until
 		}
 		if x.draw.Epoch != w.draw.Epoch {
-			x.draw.Epoch = 0 // some tokens are of a lost bucket
+			x.draw.Epoch = 0 // some tokens come from a bucket that the store has lost
 		}
 		x.draw.Running, x.drawnBy = min(x.draw.Running, w.draw.Running), min(x.drawnBy, w.drawnBy)
 		x.until = min(x.until, w.until)

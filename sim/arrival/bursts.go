@@ -32,8 +32,8 @@ func newVolleys(s Source) *volleys {
 		a.ahead = a.within / 2
 	}
 	a.size = float64(s.Rate * float64(s.Workload.Every) / 1e9)
-	// A process with half a request per volley sends one request in every other volley. The processes start
-	// with evenly spread fractions, so that all volleys of the fleet have the same size.
+	// A process with half a request per volley sends one request in every other volley. Each process starts
+	// with another fraction of a request left over, so that all volleys of the fleet have the same size.
 	common := random.New(s.Common, streamVolleys)
 	a.carry = float64(s.Index)/float64(s.Of) + common.Float64()
 	a.begin((s.Start + a.ahead) / a.every)

@@ -95,7 +95,7 @@ func (r *replication) goesOn() bool {
 // part returns the fraction of the run that is over.
 func (r *replication) part() float64 { return float64(r.time.now) / float64(r.s.Duration) }
 
-// requests passes to yield the requests of a process before end, or of all processes if process is negative.
+// requests calls yield for each request before end: those of one process, or of all if process is negative.
 // No request is decided.
 func (r *replication) requests(process int, end int64, yield func(scenario.TraceRequest) bool) {
 	for r.goesOn() && r.time.heap[0].at < end {

@@ -154,7 +154,7 @@ func misfortunate(s *scenario.Scenario) bool {
 }
 
 // Of summarises the replications of s. confidence is the confidence level of the intervals. A figure has an
-// interval only if such intervals contain the mean as often as confidence says, see Figure.Range.
+// interval only if intervals of its kind contain the mean as often as confidence says (Figure.Range).
 func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	report := Report{
 		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed,

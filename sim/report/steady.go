@@ -80,9 +80,9 @@ func (a *Accuracy) Warm(was Decided) {
 }
 
 // Ratios returns the admitted and the falsely rejected tokens of the steady state, as ratios to the central
-// bucket's admissions. atStart and perFault are the falsely rejected tokens beyond that ratio, at the start
-// and on average per fault. The ratios of a run without a steady state cover the whole run. Admissions beyond
-// the central bucket's count in the whole run, so that no phase hides an excess.
+// bucket's admissions. atStart and perFault count the falsely rejected tokens beyond the steady state's
+// ratio: at the start, and on average per fault. The ratios of a run without a steady state cover the whole
+// run. Admissions beyond the central bucket's count in the whole run, so that no phase hides an excess.
 //
 // A stock is at most stockable, the tokens that buckets and leases can hold. If a fleet rejects more at its
 // start, the run has not settled, and its start counts as steady state.

@@ -125,8 +125,8 @@ func centralOf(rates []rate) Central {
 }
 
 // Take takes n tokens at the time now in microseconds if every limit has room for all n, and reports whether
-// it took the tokens. Take admits an n of 0 and refuses a negative n. A now before an earlier call's now, or
-// before 0, counts as the earlier one, so that a clock that is set back creates no token.
+// it took the tokens. Take admits an n of 0 and refuses a negative n. A now below 0 or below that of an
+// earlier call counts as the latest now so far: a clock that is set back creates no token.
 func (c *Central) Take(now, n int64) bool {
 	switch {
 	case len(c.rates) == 0:

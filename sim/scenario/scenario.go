@@ -39,7 +39,7 @@ type Scenario struct {
 	Rivals []string
 }
 
-// DurationMax is the duration of the longest run, and the largest duration in a scenario.
+// DurationMax bounds a run and every other duration in a scenario.
 const DurationMax = 30 * 24 * time.Hour
 
 // The bounds of fields refuse typing errors that would make a run endless or too large for memory.
@@ -117,7 +117,7 @@ var WorkloadKinds = []string{
 	Constant, Poisson, OnOff, Flash, Sync, Boundary, Adversary, Replay,
 }
 
-// These constants are the verbs of hybrid that a request may use.
+// These constants name the methods of hybrid that a request may call.
 const (
 	VerbAllow = "allow" // waits for one lease call if the process holds no tokens
 	VerbTry   = "try"   // never waits for a call

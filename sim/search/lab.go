@@ -50,7 +50,7 @@ type trial struct {
 	// The fields below belong to a plan.
 	changes   int // 0 for the scenario's own policy, 1 for another policy
 	targets   []Threshold
-	times     int    // counted time, as a multiple of the scenario's counted time
+	times     int    // counted time of this run, divided by that of the scenario
 	shorter   *trial // the same policy in a run of half the length; nil if none
 	unsettled bool   // the fleet takes longer to settle than a run may last
 	broken    string // name of a stress in Question.MustHold that the policy fails

@@ -43,7 +43,7 @@ func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybr
 func Failed(r hybrid.Result) bool { return !r.OK && r.Source == hybrid.SourceFallback }
 
 // NeverServed reports whether err means that the limiter never admits the request: the cost is above the
-// burst or negative (such as that of an unknown length), or the key is invalid.
+// burst, or negative (a ContentLength of -1, for instance), or the key is invalid.
 func NeverServed(err error) bool {
 	return errors.Is(err, hybrid.ErrExceedsBurst) || errors.Is(err, hybrid.ErrInvalidN) ||
 		errors.Is(err, hybrid.ErrInvalidKey)

@@ -148,13 +148,13 @@ type Nodes struct {
 	mu       sync.Mutex
 	watchers []*Watcher
 	nodes    map[int]*Node // by number
-	queue    events.Queue  // calls of the watchers and their loggers
+	queue    events.Queue  // calls to the watchers and their loggers
 }
 
 // unknown is the number of the node of keys whose node is not known yet.
 const unknown = -1
 
-// key identifies a Store together with the clock of its calls.
+// key is a Store and the clock of its calls.
 type key struct{ store, clock any }
 
 var watched = struct {

@@ -43,7 +43,7 @@ var format = &yamlfile.Format{
 	},
 }
 
-// scalarText returns the text of v in a file: a number if v's type has no word for it.
+// scalarText returns v as a file writes it: as a word if v's type has one for this value, else as a number.
 func scalarText(v reflect.Value) string {
 	if list := format.Words[v.Type()]; list != nil {
 		if n := v.Int(); n >= 0 && n < int64(len(list)) {

@@ -203,6 +203,6 @@ func exampleText(name string) []byte {
 	return text
 }
 
-// Template returns a commented scenario with every field. Most fields have their defaults, in lines that
-// begin with # and no space.
+// Template returns a scenario with every field and its meaning. Most fields are commented out and show their
+// defaults: the line begins with # without a space.
 func Template() []byte { return []byte(template) }

@@ -96,7 +96,7 @@ func (d decoder) assign(path string, parts []string, text string, v reflect.Valu
 	}
 }
 
-// element returns the index of a list's element by its number or its group's name, or -1 after an error.
+// element returns the index of the list element with this number or group's name, or -1 after an error.
 func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) int {
 	v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
 	groups, isGroups := reflect.TypeAssert[*[]scenario.Group](v.Addr())

@@ -21,8 +21,8 @@ const (
 	step = time.Millisecond
 	// lateMost is the time after the end of its load for which a process makes late requests.
 	lateMost = time.Second
-	// activeMost is the most requests that a process makes at the same time, as a server does. With more
-	// goroutines, a burst would keep the processor busy with starting them.
+	// activeMost is the largest number of requests in flight in one process; servers have such a bound. With
+	// more goroutines, a burst would keep the processor busy with starting them.
 	activeMost = 1000
 )
 
