@@ -172,7 +172,7 @@ func (s *sizer) reports(now clock.Instant) bool {
 	return s.heard.replied && now >= s.reviewAt && (held == 0 || s.excess(held) > 0)
 }
 
-// owes reports whether the holder still has to report late tokens or a fully spent lease. Until the report the
+// owes reports whether the holder must still report late tokens or a fully spent lease. Until the report the
 // bucket counts the spent tokens as held.
 func (s *sizer) owes() bool {
 	return s.holder.owes() || s.leased > 0 && s.heard.replied && s.holder.Pool.Held() == 0

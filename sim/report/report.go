@@ -81,7 +81,7 @@ type Figure struct {
 	High      float64 `json:"high"`
 	Worst     float64 `json:"worst"` // the worst value: the highest, or the lowest if more is better
 	WorstSeed uint64  `json:"worst_seed"`
-	// Range reports whether Low and High are the extremes over the replications. Where it is true, an interval
+	// Range reports whether Low and High are the extremes over the replications. Where true, an interval
 	// would contain the mean less often than its confidence level says. See Of.
 	Range  bool      `json:"range,omitempty"`
 	Values []float64 `json:"values,omitempty"` // the values of the replications, in order

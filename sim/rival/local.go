@@ -131,7 +131,7 @@ type settleAfterwards struct {
 	now    int64         // time of the last request
 }
 
-// store has the bucket of one key. A request for the key first computes the settlements that are due, in order
+// store has the bucket of one key. A request for the key first makes the settlements that are due, in order
 // of time and then of processes.
 type store struct {
 	Central

@@ -199,7 +199,7 @@ func (d Dist) Mean() float64 {
 	return d.P
 }
 
-// Sample draws a duration in nanoseconds. A value below 0 becomes 0, a value above DurationMax becomes DurationMax.
+// Sample draws a duration in nanoseconds, and cuts it to 0 and DurationMax.
 func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }

@@ -38,7 +38,7 @@ type Plan struct {
 	BurstWanted int64 `json:"burst_wanted,omitempty"`
 	// RequestsPerS is the number of requests per second, and of calls of a limiter that asks Redis each time.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`
-	// Load is the demand for the most popular key as a multiple of the key's limit, outside of a flash crowd. Load
+	// Load is the demand for the most popular key as a multiple of its limit, outside of a flash crowd. Load
 	// is 0 without a Chosen, for a trace and for an adversary.
 	Load float64 `json:"load,omitempty"`
 	Miss *Miss   `json:"miss,omitempty"` // only if the verdict is infeasible or undecided

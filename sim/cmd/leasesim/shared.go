@@ -204,7 +204,7 @@ func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	return f.program.simulate(runner, f.cmd.Context(), s)
 }
 
-// lab returns a search.Lab that simulates by the flags of f. The caller calls clear before it prints anything else.
+// lab returns a search.Lab that simulates by the flags of f. The caller calls clear before it prints.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	show, clear := phases(f.cmd.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
@@ -239,8 +239,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// printTraceNotes prints notes about the traces of s: those of reading, and the number of requests that come too
-// late.
+// printTraceNotes prints what reading the traces of s left out, and how many requests come after the run.
 func printTraceNotes(out io.Writer, s sim.Scenario) {
 	s = s.Defaults()
 	for _, w := range s.Workloads() {

@@ -110,7 +110,7 @@ func (a *answer) run(ctx context.Context) error {
 	return nil
 }
 
-// tooLong reports whether the runs of s take too long. If so, tooLong offers the user shorter runs. shown says
+// tooLong reports whether the runs of s take too long, and if so offers the user shorter runs. shown says
 // which figures the page has.
 func (a *answer) tooLong(s sim.Scenario, shown string) bool {
 	needs := a.pace.needs(a.work(s))
@@ -136,7 +136,7 @@ func (a *answer) leftOut(kind string, work float64) bool {
 	return true
 }
 
-// work returns the cost of all runs of s, as a number of requests. The lease calls of a process cost as much as
+// work returns the cost of all runs of s as a number of requests. Lease calls of a process cost as much as
 // 50 requests a second.
 func (a *answer) work(s sim.Scenario) float64 {
 	perSecond := a.numbers["rate"]*s.Workload.Load + 50*a.numbers["processes"]

@@ -168,8 +168,8 @@ func (s *settings) check(k knob, text string) (allowed string) {
 	return ""
 }
 
-// scenario returns the scenario of s at a load. Each run has the given counted seconds after a warm-up, in which the
-// fleet settles; a warm-up that is longer than the counted time is cut. withFault includes the fault.
+// scenario returns the scenario of s at a load. In each run the fleet settles in a warm-up, at most as long as
+// the counted seconds that follow. withFault includes the fault.
 func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario {
 	in := func(unit time.Duration, x float64) time.Duration {
 		return time.Duration(math.Round(min(x*float64(unit), float64(math.MaxInt64/2))))

@@ -107,7 +107,7 @@ func (s *server) handler() http.Handler {
 	})
 }
 
-// secret returns a handler that rejects requests without the right token. The handler reads the knobs from the
+// secret returns a handler that rejects requests without the token. The handler reads the knobs from the
 // query, and answers with the events of run, one per line.
 func (s *server) secret(run func(a *answer, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
