@@ -10,7 +10,7 @@ import (
 // cannotStop is the reason why this system cannot stop processes.
 const cannotStop = "Windows has no signal that stops a process and lets it go on"
 
-// stopSignal and resumeSignal are unused: Options.Validate refuses faults that need them.
+// stopSignal and resumeSignal are unused: Options.playable leaves out the pauses of groups.
 const stopSignal, resumeSignal = syscall.Signal(0), syscall.Signal(0)
 
 // wallClock returns the time of day to the microsecond. On Windows the clock of package time has steps of up
